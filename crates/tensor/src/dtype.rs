@@ -1,0 +1,143 @@
+//! Owns the list of element types that weights are stored in.
+
+use std::fmt;
+
+/// How the elements of a tensor are stored. Quantized types store rows as blocks of `block_len` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(non_camel_case_types)]
+pub enum DType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Q4_K,
+    Q6_K,
+}
+
+impl DType {
+    pub const ALL: [DType; 8] = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q8_0,
+        DType::Q4_K,
+        DType::Q6_K,
+    ];
+
+    /// Elements in one block; 1 for the dense types.
+    pub const fn block_len(self) -> usize {
+        match self {
+            DType::F32 | DType::F16 | DType::BF16 => 1,
+            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => 32,
+            DType::Q4_K | DType::Q6_K => 256,
+        }
+    }
+
+    /// Bytes of one block as stored in a file.
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::Q4_0 => 18,
+            DType::Q4_1 => 20,
+            DType::Q8_0 => 34,
+            DType::Q4_K => 144,
+            DType::Q6_K => 210,
+        }
+    }
+
+    pub const fn is_quantized(self) -> bool {
+        self.block_len() > 1
+    }
+
+    /// Bytes of a row of `columns` elements, or `None` where the row is not a whole number of blocks or too large.
+    pub fn row_bytes(self, columns: usize) -> Option<usize> {
+        if !columns.is_multiple_of(self.block_len()) {
+            return None;
+        }
+        (columns / self.block_len()).checked_mul(self.block_bytes())
+    }
+
+    /// Bytes of a whole tensor (`shape` outermost first), checked for overflow.
+    pub fn tensor_bytes(self, shape: &[usize]) -> Option<usize> {
+        let (columns, outer) = shape.split_last()?;
+        let mut bytes = self.row_bytes(*columns)?;
+        for dim in outer {
+            bytes = bytes.checked_mul(*dim)?;
+        }
+        Some(bytes)
+    }
+
+    /// Mean bits per element, scales included.
+    pub fn bits_per_element(self) -> f64 {
+        self.block_bytes() as f64 * 8.0 / self.block_len() as f64
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "F32",
+            DType::F16 => "F16",
+            DType::BF16 => "BF16",
+            DType::Q4_0 => "Q4_0",
+            DType::Q4_1 => "Q4_1",
+            DType::Q8_0 => "Q8_0",
+            DType::Q4_K => "Q4_K",
+            DType::Q6_K => "Q6_K",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<DType> {
+        DType::ALL
+            .into_iter()
+            .find(|d| d.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The type number that GGUF files use.
+    pub const fn from_ggml(id: u32) -> Option<DType> {
+        Some(match id {
+            0 => DType::F32,
+            1 => DType::F16,
+            2 => DType::Q4_0,
+            3 => DType::Q4_1,
+            8 => DType::Q8_0,
+            12 => DType::Q4_K,
+            14 => DType::Q6_K,
+            30 => DType::BF16,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_checked() {
+        assert_eq!(DType::Q4_1.row_bytes(576), Some(360));
+        assert_eq!(DType::Q4_1.row_bytes(33), None);
+        assert_eq!(DType::F16.tensor_bytes(&[3, 5]), Some(30));
+        assert_eq!(DType::F32.tensor_bytes(&[usize::MAX, 8]), None);
+        assert_eq!(DType::F32.tensor_bytes(&[]), None);
+        assert_eq!(DType::F32.tensor_bytes(&[0, 4]), Some(0));
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::from_name(dtype.name()), Some(dtype));
+        }
+        assert_eq!(DType::from_name("q4_k"), Some(DType::Q4_K));
+        assert_eq!(DType::from_name("Q9"), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! Element types, quantized block formats, and views of named tensors: pure data, no I/O and no arithmetic
+//! beyond turning stored blocks into `f32`.
+
+pub mod blocks;
+mod dtype;
+mod source;
+
+pub use dtype::DType;
+pub use source::{TensorInfo, TensorSource, TensorView};

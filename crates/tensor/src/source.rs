@@ -1,0 +1,35 @@
+//! Owns the door through which backends read weights: named, shaped, typed bytes. Knows no file format.
+
+use crate::DType;
+
+/// What is known of a tensor before its bytes are read. `shape` is outermost first: a matrix is `[rows, columns]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+}
+
+/// A tensor's bytes as stored: rows one after another, each a whole number of blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    pub dtype: DType,
+    pub shape: &'a [usize],
+    pub bytes: &'a [u8],
+}
+
+/// A set of named tensors: a GGUF file, safetensors shards, or seeded random data.
+pub trait TensorSource: Send + Sync {
+    /// Every tensor of the source, in file order.
+    fn tensors(&self) -> &[TensorInfo];
+
+    /// The bytes of tensor `index` of `tensors()`.
+    fn view(&self, index: usize) -> TensorView<'_>;
+
+    /// Says that tensor `index` will not be read again soon, so that its memory may be given back.
+    fn release(&self, _index: usize) {}
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.tensors().iter().position(|t| t.name == name)
+    }
+}

@@ -1,0 +1,1 @@
+//! mettle-weights
