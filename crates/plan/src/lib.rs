@@ -1,1 +1,36 @@
-//! mettle-plan
+//! The forward pass as data: ops over numbered buffers, the KV cache's shape, and the traits by which backends run it.
+//!
+//! A model architecture is a function from its config to a [`Plan`]; passes rewrite it, [`hazards`] says where barriers
+//! go, [`Arena`] where buffers lie, [`cost`] what each op moves and computes. Nothing here runs anything.
+
+mod arena;
+mod backend;
+mod bind;
+mod buffer;
+pub mod cost;
+mod dim;
+mod hazards;
+mod kv;
+mod op;
+pub mod passes;
+mod plan;
+pub mod print;
+mod rope;
+mod step;
+mod weight;
+
+pub use arena::Arena;
+pub use backend::{Backend, BackendError, Executable, MemoryUse, PrepareOptions};
+pub use bind::{BindError, BoundWeight, bind};
+pub use buffer::{Buffer, BufferId, Element, Slice};
+pub use dim::{Dim, MAX_LOGIT_ROWS, Sizes};
+pub use hazards::hazards;
+pub use kv::{GroupPages, KvElement, KvGroup, KvLayer, PageLayout, Plane, Retention};
+pub use op::*;
+pub use plan::{Node, Plan, Tap};
+pub use rope::{Rope, RopeId, RopeScaling, RopeStyle};
+pub use step::{
+    BlockId, ContextLen, GroupTables, InputToken, OutputKind, QueryLen, Slot, StepInput,
+    StepOutput, Ticket, TokenRow,
+};
+pub use weight::{Part, Weight, WeightId};

@@ -1,0 +1,88 @@
+//! Owns the door between engine and device: a backend turns a plan and weights into an executable, which runs steps.
+
+use crate::bind::BindError;
+use crate::dim::{Dim, Sizes};
+use crate::kv::PageLayout;
+use crate::plan::Plan;
+use crate::step::{BlockId, OutputKind, StepInput, StepOutput, Ticket};
+use mettle_tensor::TensorSource;
+use std::collections::BTreeMap;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("the {backend} backend has no {what}")]
+    Unsupported { backend: &'static str, what: String },
+    #[error("the step has {size} {dim}, its bound is {bound}")]
+    StepTooLarge { dim: Dim, size: usize, bound: usize },
+    #[error("the step is not well formed: {0}")]
+    BadStep(String),
+    #[error("{what} needs {bytes} bytes of memory, which the system refused")]
+    OutOfMemory { what: &'static str, bytes: usize },
+    #[error("ticket {0} was not submitted here or was already waited for")]
+    UnknownTicket(u64),
+}
+
+/// What is fixed when a plan is prepared.
+#[derive(Clone, Debug)]
+pub struct PrepareOptions {
+    /// The most that one step may hold.
+    pub bounds: Sizes,
+    /// Pages of the KV pool.
+    pub kv_pages: usize,
+    pub page_layout: PageLayout,
+    /// Taps (by name) whose values are kept after each step.
+    pub taps: Vec<String>,
+}
+
+/// Memory that a prepared plan holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    pub weight_bytes: usize,
+    pub kv_bytes: usize,
+    pub scratch_bytes: usize,
+}
+
+pub trait Backend: Send {
+    /// `cpu`, `metal`, `cuda`, `emulator`.
+    fn name(&self) -> &'static str;
+
+    /// One line for people: which device, which instruction set, how many threads.
+    fn describe(&self) -> String;
+
+    /// Binds and packs the weights, allocates scratch memory and the KV pool.
+    fn prepare(
+        &self,
+        plan: &Plan,
+        weights: &dyn TensorSource,
+        options: PrepareOptions,
+    ) -> Result<Box<dyn Executable>, BackendError>;
+}
+
+/// A plan ready to run. Steps run in the order they were submitted.
+pub trait Executable: Send {
+    fn bounds(&self) -> &Sizes;
+
+    fn page_layout(&self) -> &PageLayout;
+
+    fn memory(&self) -> MemoryUse;
+
+    /// Whether a step may ask for this output. `InputToken::SampledBy` needs `OutputKind::Sampled`.
+    fn gives(&self, output: OutputKind) -> bool;
+
+    /// Starts a step. A backend without a device queue may finish it before it returns.
+    fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError>;
+
+    /// Blocks until the step is done. The output is valid until the next `submit`.
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError>;
+
+    /// Copies whole pages of the pool (source, target), ordered after the steps submitted before.
+    fn copy_pages(&mut self, copies: &[(BlockId, BlockId)]) -> Result<(), BackendError>;
+
+    /// The rows of a tap of the last step waited for, if it was asked for when the plan was prepared.
+    fn tap(&self, name: &str) -> Option<&[f32]>;
+
+    /// How often each kernel ran since the start.
+    fn dispatches(&self) -> BTreeMap<&'static str, u64>;
+}

@@ -1,0 +1,329 @@
+//! Owns the plan: its buffers, weights, cache groups and ops, and the calls by which an architecture builds it.
+
+use crate::buffer::{Buffer, BufferId, Element, Slice};
+use crate::dim::Dim;
+use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
+use crate::op::{Op, Resource};
+use crate::rope::{Rope, RopeId};
+use crate::weight::{Part, Weight, WeightId};
+use mettle_tensor::{DType, TensorInfo, TensorSource};
+use serde::Serialize;
+
+/// A name for the value of a slice after an op, the same on every backend: `layer.7.attn_out`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tap {
+    pub name: String,
+    pub slice: Slice,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Node {
+    pub op: Op,
+    pub taps: Vec<Tap>,
+}
+
+/// A forward pass: ops in order over numbered buffers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub name: String,
+    pub buffers: Vec<Buffer>,
+    pub weights: Vec<Weight>,
+    pub ropes: Vec<Rope>,
+    pub kv_groups: Vec<KvGroup>,
+    pub nodes: Vec<Node>,
+    /// Exact names of tensors that a source may hold and this plan rightly does not read.
+    pub unread: Vec<String>,
+    /// Token ids of the step, and the token rows whose output is wanted.
+    pub token_ids: Option<Slice>,
+    pub logit_rows: Option<Slice>,
+    /// What the host may ask for: the final hidden state and the logits of the logit rows.
+    pub hidden: Option<Slice>,
+    pub logits: Option<Slice>,
+    /// The type a weight is declared with until a source says otherwise.
+    #[serde(skip)]
+    pub weight_type: DType,
+    #[serde(skip)]
+    pub kv_element: KvElement,
+}
+
+impl Plan {
+    pub fn new(name: impl Into<String>, weight_type: DType, kv_element: KvElement) -> Plan {
+        Plan {
+            name: name.into(),
+            buffers: Vec::new(),
+            weights: Vec::new(),
+            ropes: Vec::new(),
+            kv_groups: Vec::new(),
+            nodes: Vec::new(),
+            unread: Vec::new(),
+            token_ids: None,
+            logit_rows: None,
+            hidden: None,
+            logits: None,
+            weight_type,
+            kv_element,
+        }
+    }
+
+    /// A new buffer of activations, as a slice of all its columns.
+    pub fn buffer(&mut self, name: impl Into<String>, rows: Dim, width: usize) -> Slice {
+        self.add_buffer(name.into(), rows, width, Element::Activation, false)
+    }
+
+    /// A new buffer with elements of a fixed type.
+    pub fn typed_buffer(
+        &mut self,
+        name: impl Into<String>,
+        rows: Dim,
+        width: usize,
+        element: Element,
+    ) -> Slice {
+        self.add_buffer(name.into(), rows, width, element, false)
+    }
+
+    /// A buffer that the step's input fills.
+    pub fn input(
+        &mut self,
+        name: impl Into<String>,
+        rows: Dim,
+        width: usize,
+        element: Element,
+    ) -> Slice {
+        self.add_buffer(name.into(), rows, width, element, true)
+    }
+
+    fn add_buffer(
+        &mut self,
+        name: String,
+        rows: Dim,
+        width: usize,
+        element: Element,
+        is_input: bool,
+    ) -> Slice {
+        let buffer = BufferId(self.buffers.len() as u32);
+        self.buffers.push(Buffer {
+            name,
+            rows,
+            width,
+            element,
+            is_input,
+            is_output: false,
+        });
+        Slice {
+            buffer,
+            start: 0,
+            width,
+        }
+    }
+
+    /// Says that the host reads this slice after the last op.
+    pub fn mark_output(&mut self, slice: Slice) -> Slice {
+        self.buffers[slice.buffer.0 as usize].is_output = true;
+        slice
+    }
+
+    /// The weight made of the one tensor `tensor`; asking twice for the same name gives the same weight (tied embeddings).
+    pub fn weight(&mut self, tensor: impl Into<String>, shape: &[usize]) -> WeightId {
+        let tensor = tensor.into();
+        let known = self
+            .weights
+            .iter()
+            .position(|w| w.parts.len() == 1 && w.parts[0].tensor == tensor);
+        if let Some(index) = known {
+            assert_eq!(
+                self.weights[index].parts[0].shape, shape,
+                "{tensor} asked for with two shapes"
+            );
+            return WeightId(index as u32);
+        }
+        let part = Part {
+            tensor,
+            shape: shape.to_vec(),
+            dtype: self.weight_type,
+        };
+        self.weights.push(Weight { parts: vec![part] });
+        WeightId(self.weights.len() as u32 - 1)
+    }
+
+    pub fn rope(&mut self, rope: Rope) -> RopeId {
+        let known = self.ropes.iter().position(|r| *r == rope);
+        let index = known.unwrap_or_else(|| {
+            self.ropes.push(rope);
+            self.ropes.len() - 1
+        });
+        RopeId(index as u32)
+    }
+
+    /// Room for one more layer in the group with these planes (heads, width) and retention, which is made when missing.
+    pub fn kv_layer(
+        &mut self,
+        name: &str,
+        planes: &[(usize, usize)],
+        retention: Retention,
+    ) -> KvLayer {
+        let planes: Vec<Plane> = planes
+            .iter()
+            .map(|&(heads, width)| Plane {
+                heads,
+                width,
+                element: self.kv_element,
+            })
+            .collect();
+        let known = self
+            .kv_groups
+            .iter()
+            .position(|g| g.planes == planes && g.retention == retention && g.name == name);
+        let group = known.unwrap_or_else(|| {
+            self.kv_groups.push(KvGroup {
+                name: name.to_owned(),
+                layers: 0,
+                planes,
+                retention,
+            });
+            self.kv_groups.len() - 1
+        });
+        self.kv_groups[group].layers += 1;
+        KvLayer {
+            group,
+            layer: self.kv_groups[group].layers - 1,
+        }
+    }
+
+    pub fn push(&mut self, op: Op) {
+        self.nodes.push(Node {
+            op,
+            taps: Vec::new(),
+        });
+    }
+
+    /// Names the value of `slice` after the op pushed last.
+    pub fn tap(&mut self, name: impl Into<String>, slice: Slice) {
+        let node = self.nodes.last_mut().expect("a tap follows an op");
+        node.taps.push(Tap {
+            name: name.into(),
+            slice,
+        });
+    }
+
+    pub fn buffer_of(&self, slice: Slice) -> &Buffer {
+        &self.buffers[slice.buffer.0 as usize]
+    }
+
+    pub fn weight_of(&self, id: WeightId) -> &Weight {
+        &self.weights[id.0 as usize]
+    }
+
+    /// The weights that some op reads (fusion leaves the fused ones' originals behind).
+    pub fn used_weights(&self) -> Vec<WeightId> {
+        let mut used: Vec<WeightId> = self
+            .nodes
+            .iter()
+            .flat_map(|n| n.op.accesses().weights)
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// Every tensor the plan reads, as a source must hold it. Dummy weights are made from this list.
+    pub fn tensors(&self) -> Vec<TensorInfo> {
+        let mut tensors: Vec<TensorInfo> = Vec::new();
+        for id in self.used_weights() {
+            for part in &self.weight_of(id).parts {
+                if !tensors.iter().any(|t| t.name == part.tensor) {
+                    tensors.push(TensorInfo {
+                        name: part.tensor.clone(),
+                        dtype: part.dtype,
+                        shape: part.shape.clone(),
+                    });
+                }
+            }
+        }
+        tensors
+    }
+
+    /// Takes over the types in which `source` stores the weights, so that costs are those of the real file.
+    pub fn adopt_types(&mut self, source: &dyn TensorSource) {
+        for part in self.weights.iter_mut().flat_map(|w| &mut w.parts) {
+            if let Some(index) = source.find(&part.tensor) {
+                part.dtype = source.tensors()[index].dtype;
+            }
+        }
+    }
+
+    /// Panics where the plan contradicts itself: an architecture file has a bug, whatever the config said.
+    pub fn check(&self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let accesses = node.op.accesses();
+            for resource in accesses.reads.iter().chain(&accesses.writes) {
+                match resource {
+                    Resource::Columns(slice) => {
+                        let buffer = self.buffer_of(*slice);
+                        assert!(
+                            slice.start + slice.width <= buffer.width,
+                            "op {index} ({}): columns {}..{} of buffer {} which is {} wide",
+                            node.op.name(),
+                            slice.start,
+                            slice.start + slice.width,
+                            buffer.name,
+                            buffer.width
+                        );
+                    }
+                    Resource::Kv(kv) => {
+                        assert!(
+                            kv.layer < self.kv_groups[kv.group].layers,
+                            "op {index}: no such KV layer"
+                        );
+                    }
+                }
+            }
+            self.check_widths(index, &node.op);
+        }
+    }
+
+    fn check_widths(&self, index: usize, op: &Op) {
+        let same = |what: &str, a: usize, b: usize| {
+            assert_eq!(a, b, "op {index} ({}): {what}", op.name());
+        };
+        match op {
+            Op::Linear(o) => {
+                let weight = self.weight_of(o.weight);
+                same("input width", o.x.width, weight.columns() * o.groups);
+                same("output width", o.out.width, weight.rows());
+                if let Some(bias) = o.bias {
+                    same("bias width", self.weight_of(bias).elements(), o.out.width);
+                }
+                if let Some(residual) = o.residual {
+                    same("residual width", residual.width, o.out.width);
+                }
+            }
+            Op::LmHead(o) => {
+                let weight = self.weight_of(o.weight);
+                same("input width", o.x.width, weight.columns());
+                same("output width", o.out.width, weight.rows());
+            }
+            Op::Embed(o) => same("row width", o.out.width, self.weight_of(o.table).columns()),
+            Op::RmsNorm(o) => {
+                same("width", o.x.width, o.out.width);
+                if let Some(weight) = o.weight {
+                    same("weight", self.weight_of(weight).elements(), o.x.width);
+                }
+            }
+            Op::Attention(o) => {
+                same("query width", o.q.width, o.heads * o.head_dim);
+                same("output width", o.out.width, o.heads * o.value_dim);
+                same("heads per KV head", o.heads % o.kv_heads, 0);
+            }
+            Op::RopeKvWrite(o) => {
+                same("query width", o.q.width, o.heads * o.head_dim);
+                same("key width", o.k.width, o.kv_heads * o.head_dim);
+            }
+            Op::QkNorm(o) => same("width", o.x.width, o.heads * o.head_dim),
+            Op::GatedAct(o) => {
+                same("gate and up", o.gate.width, o.up.width);
+                same("output width", o.out.width, o.up.width);
+            }
+            _ => {}
+        }
+    }
+}
