@@ -1,0 +1,345 @@
+//! Owns a prepared plan on the CPU: its weights, scratch memory, KV pool and threads.
+
+use crate::isa::Isa;
+use crate::kernels::activations::QuantizedRows;
+use crate::kernels::attention::Scratch;
+use crate::kv::KvPool;
+use crate::memory::{AlignedBytes, Rows};
+use crate::pool::Pool;
+use crate::program::{Call, Kernel, translate};
+use crate::run::Run;
+use crate::step::StepState;
+use crate::top_k::top_k;
+use crate::weights::Weights;
+use mettle_plan::{
+    Arena, BackendError, BlockId, Dim, Executable, MemoryUse, OutputKind, PageLayout, Plan,
+    PrepareOptions, Rope, Sizes, StepInput, StepOutput, Ticket, bind,
+};
+use mettle_tensor::TensorSource;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
+pub const OWN_ROWS: usize = 4;
+
+pub struct CpuExecutable {
+    pub(crate) isa: Isa,
+    pub(crate) weights: Weights,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) ropes: Vec<RopeTable>,
+    pub(crate) kv: KvPool,
+    pub(crate) quantized: QuantizedRows,
+    pub(crate) threads: Vec<Mutex<ThreadScratch>>,
+    pub(crate) state: StepState,
+    pub(crate) taps: Vec<(String, Mutex<Vec<f32>>)>,
+    /// The taps' values after the last step.
+    tapped: Vec<Vec<f32>>,
+    pool: Option<Pool>,
+    /// Keeps the memory that the calls point into.
+    arena: AlignedBytes,
+    bounds: Sizes,
+    layout: PageLayout,
+    vocabulary: usize,
+    hidden: Option<Rows>,
+    logits: Option<Rows>,
+    dispatches: BTreeMap<&'static str, u64>,
+    /// Kernel names of the calls, in order, counted after each step.
+    kernels: Vec<&'static str>,
+    next_ticket: u64,
+    done: Option<(Ticket, OutputKind)>,
+    top: (Vec<u32>, Vec<f32>),
+}
+
+/// What one thread works in.
+pub struct ThreadScratch {
+    pub attention: Scratch,
+    pub quantized: QuantizedRows,
+}
+
+/// The angles of a step's tokens for one rope.
+pub struct RopeTable {
+    pub rope: Rope,
+    /// Cosines, then sines, of each token.
+    pub angles: AlignedBytes,
+}
+
+impl RopeTable {
+    pub fn rows(&self) -> Rows {
+        let width = self.rope.dims;
+        // SAFETY: `angles` was allocated with `dims` values for each token of the largest step.
+        unsafe { Rows::new(self.angles.base().cast(), width, width) }
+    }
+}
+
+impl CpuExecutable {
+    pub fn new(
+        isa: Isa,
+        threads: usize,
+        plan: &Plan,
+        source: &dyn TensorSource,
+        options: PrepareOptions,
+    ) -> Result<CpuExecutable, BackendError> {
+        let bound = bind(plan, source)?;
+        let bounds = options.bounds;
+        let arena = Arena::new(plan, &bounds, size_of::<f32>());
+        let memory = AlignedBytes::zeroed("scratch memory", arena.bytes)?;
+        // Refuses what cannot run before gigabytes are read.
+        let calls = translate(plan, &arena, &memory, &options.taps)?;
+        let kv = KvPool::new(&plan.kv_groups, &options.page_layout, options.kv_pages)?;
+        let weights = Weights::load(plan, &bound, source, threads)?;
+        let pool = Pool::new(threads).map_err(|error| BackendError::Unsupported {
+            backend: "cpu",
+            what: format!("{threads} threads: {error}"),
+        })?;
+        let columns = largest_input(&calls);
+        let (head_dim, sharing) = largest_attention(&calls);
+        let threads = (0..threads)
+            .map(|_| {
+                Ok(Mutex::new(ThreadScratch {
+                    attention: Scratch::new(head_dim, sharing),
+                    quantized: QuantizedRows::new(OWN_ROWS, columns)?,
+                }))
+            })
+            .collect::<Result<_, BackendError>>()?;
+        let ropes = plan
+            .ropes
+            .iter()
+            .map(|rope| {
+                let bytes = bounds.tokens * rope.dims * size_of::<f32>();
+                Ok(RopeTable {
+                    rope: rope.clone(),
+                    angles: AlignedBytes::zeroed("rope angles", bytes)?,
+                })
+            })
+            .collect::<Result<_, BackendError>>()?;
+        let rows_of = |slice| {
+            let range = &arena.ranges[buffer_index(slice)];
+            let width = plan.buffers[buffer_index(slice)].width;
+            // SAFETY: as in `translate`: the arena's own range inside the memory this executable keeps.
+            unsafe { Rows::new(memory.base().add(range.start).cast(), width, width) }
+                .columns(slice.start, slice.width)
+        };
+        let vocabulary = plan
+            .nodes
+            .iter()
+            .find_map(|n| match &n.op {
+                mettle_plan::Op::Embed(e) => Some(plan.weight_of(e.table).rows()),
+                _ => None,
+            })
+            .unwrap_or(0);
+        let kernels = calls
+            .iter()
+            .flat_map(|c| kernel_names(&c.kernel, &weights, isa))
+            .collect();
+        Ok(CpuExecutable {
+            isa,
+            quantized: QuantizedRows::new(bounds.tokens, columns)?,
+            state: StepState::new(&bounds, plan.kv_groups.len()),
+            tapped: vec![Vec::new(); options.taps.len()],
+            taps: options
+                .taps
+                .into_iter()
+                .map(|name| (name, Mutex::new(Vec::new())))
+                .collect(),
+            hidden: plan.hidden.map(rows_of),
+            logits: plan.logits.map(rows_of),
+            weights,
+            calls,
+            ropes,
+            kv,
+            threads,
+            pool: Some(pool),
+            arena: memory,
+            bounds,
+            layout: options.page_layout,
+            vocabulary,
+            dispatches: BTreeMap::new(),
+            kernels,
+            next_ticket: 1,
+            done: None,
+            top: (Vec::new(), Vec::new()),
+        })
+    }
+
+    /// Output rows, contiguous: outputs are whole buffers.
+    fn values(&self, rows: Rows) -> &[f32] {
+        let count = self.state.logit_rows.len();
+        match count {
+            0 => &[],
+            // SAFETY: the last step is over, no thread writes; the rows of an output buffer lie side by side.
+            _ => unsafe { std::slice::from_raw_parts(rows.row(0).as_ptr(), count * rows.width) },
+        }
+    }
+}
+
+fn buffer_index(slice: mettle_plan::Slice) -> usize {
+    slice.buffer.0 as usize
+}
+
+fn largest_input(calls: &[Call]) -> usize {
+    let widths = calls.iter().map(|c| match &c.kernel {
+        Kernel::Linear { x, .. } => x.width.next_multiple_of(crate::pack::BLOCK),
+        _ => 0,
+    });
+    widths.max().unwrap_or(0)
+}
+
+fn largest_attention(calls: &[Call]) -> (usize, usize) {
+    let shapes = calls.iter().filter_map(|c| match &c.kernel {
+        Kernel::Attention {
+            q,
+            kv_heads,
+            head_dim,
+            ..
+        } => Some((*head_dim, q.width / head_dim / kv_heads)),
+        _ => None,
+    });
+    shapes.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)))
+}
+
+fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static str> {
+    match kernel {
+        Kernel::Embed { .. } => vec!["embed"],
+        Kernel::RmsNorm { .. } => vec!["rms_norm"],
+        Kernel::Linear { weight, .. } => weights
+            .matrix(*weight)
+            .iter()
+            .map(|part| crate::names::linear(part.dtype, isa))
+            .collect(),
+        Kernel::QkNorm { .. } => vec!["qk_norm"],
+        Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
+        Kernel::Attention { .. } => vec!["attention"],
+        Kernel::SiluMul { .. } => vec!["silu_mul"],
+        Kernel::Add { .. } => vec!["add"],
+        Kernel::Gather { .. } => vec!["gather"],
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn bounds(&self) -> &Sizes {
+        &self.bounds
+    }
+
+    fn page_layout(&self) -> &PageLayout {
+        &self.layout
+    }
+
+    fn memory(&self) -> MemoryUse {
+        let angles: usize = self.ropes.iter().map(|r| r.angles.len()).sum();
+        MemoryUse {
+            weight_bytes: self.weights.bytes(),
+            kv_bytes: self.kv.bytes(),
+            scratch_bytes: self.arena.len() + self.quantized.bytes() + angles,
+        }
+    }
+
+    fn gives(&self, output: OutputKind) -> bool {
+        match output {
+            OutputKind::Sampled => false,
+            OutputKind::TopK(_) | OutputKind::Logits => self.logits.is_some(),
+            OutputKind::Hidden => self.hidden.is_some(),
+        }
+    }
+
+    fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError> {
+        if !self.gives(step.output) {
+            return Err(BackendError::Unsupported {
+                backend: "cpu",
+                what: format!("output {:?} for this plan", step.output),
+            });
+        }
+        self.done = None;
+        self.state
+            .prepare(step, &self.bounds, self.vocabulary, &self.kv)?;
+        if !step.tokens.is_empty() {
+            let mut pool = self
+                .pool
+                .take()
+                .expect("the pool is put back after each step");
+            let run = Run::new(self, step, pool.threads());
+            let barrier_pool: *const Pool = &pool;
+            // SAFETY: the barrier inside the pool is shared by reference while `run` only waits for its workers.
+            let barrier = unsafe { (*barrier_pool).barrier() };
+            pool.run(&|thread| run.all_calls(thread, barrier));
+            self.pool = Some(pool);
+            for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {
+                let kept = kept.get_mut().unwrap_or_else(|p| p.into_inner());
+                std::mem::swap(kept, tapped);
+            }
+            for name in &self.kernels {
+                *self.dispatches.entry(name).or_insert(0) += 1;
+            }
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.done = Some((ticket, step.output));
+        Ok(ticket)
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError> {
+        let Some((_, output)) = self.done.take_if(|(done, _)| *done == ticket) else {
+            return Err(BackendError::UnknownTicket(ticket.0));
+        };
+        let absent = "the output was checked at submit";
+        Ok(match output {
+            OutputKind::Sampled => unreachable!("{absent}"),
+            OutputKind::Logits => {
+                let rows = self.logits.expect(absent);
+                StepOutput::Logits {
+                    width: rows.width,
+                    values: self.values(rows),
+                }
+            }
+            OutputKind::Hidden => {
+                let rows = self.hidden.expect(absent);
+                StepOutput::Hidden {
+                    width: rows.width,
+                    values: self.values(rows),
+                }
+            }
+            OutputKind::TopK(k) => {
+                let rows = self.logits.expect(absent);
+                let mut top = std::mem::take(&mut self.top);
+                top_k(self.values(rows), rows.width, k, &mut top);
+                self.top = top;
+                StepOutput::TopK {
+                    k: k.min(rows.width),
+                    ids: &self.top.0,
+                    logits: &self.top.1,
+                }
+            }
+        })
+    }
+
+    fn copy_pages(&mut self, copies: &[(BlockId, BlockId)]) -> Result<(), BackendError> {
+        for (from, to) in copies {
+            let last = from.0.max(to.0) as usize;
+            if last >= self.kv.pages() {
+                return Err(BackendError::BadStep(format!(
+                    "copy of page {last} of {}",
+                    self.kv.pages()
+                )));
+            }
+            self.kv.copy_page(*from, *to);
+        }
+        Ok(())
+    }
+
+    fn tap(&self, name: &str) -> Option<&[f32]> {
+        let index = self.taps.iter().position(|(n, _)| n == name)?;
+        Some(&self.tapped[index])
+    }
+
+    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
+        self.dispatches.clone()
+    }
+}
+
+/// Rows of a dimension in the step under way.
+pub fn rows_of(dim: Dim, state: &StepState) -> usize {
+    match dim {
+        Dim::Tokens => state.token_ids.len(),
+        Dim::LogitRows => state.logit_rows.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,169 @@
+//! Attention against f64, at contexts that cross every block, page and partition; alone and in tiles, bit for bit.
+
+use super::*;
+use crate::memory::AlignedBytes;
+use mettle_plan::{KvElement, KvGroup, KvLayer, PageLayout, Plane, Retention};
+
+const DIM: usize = 48;
+const HEADS: usize = 3;
+
+fn value(seed: usize, i: usize) -> f32 {
+    ((seed * 7919 + i * 104_729) % 1009) as f32 / 300.0 - 1.7
+}
+
+fn key_of(position: usize) -> Vec<f32> {
+    (0..DIM).map(|d| value(position + 1, d)).collect()
+}
+
+fn value_of(position: usize) -> Vec<f32> {
+    (0..DIM).map(|d| value(position + 77, d + 3)).collect()
+}
+
+fn query_of(position: usize) -> Vec<f32> {
+    (0..HEADS * DIM)
+        .map(|d| value(position + 31, d + 11) / 2.0)
+        .collect()
+}
+
+/// A pool whose unwritten places are NaN, with `context` tokens in scattered pages.
+fn pool(context: usize, element: KvElement) -> (KvPool, Vec<BlockId>, HeadOf) {
+    let plane = Plane {
+        heads: 2,
+        width: DIM,
+        element,
+    };
+    let groups = [KvGroup {
+        name: "test".into(),
+        layers: 2,
+        planes: vec![plane, plane],
+        retention: Retention::Full,
+    }];
+    let layout = PageLayout::new(&groups, 32);
+    let pages = context.div_ceil(32);
+    let pool = KvPool::new(&groups, &layout, 2 * pages + 1).unwrap();
+    let blocks: Vec<BlockId> = (0..pages)
+        .map(|p| BlockId((2 * pages - 2 * p) as u32))
+        .collect();
+    let kv = KvLayer { group: 0, layer: 1 };
+    let of = HeadOf { kv, head: 1 };
+    for position in 0..pages * 32 {
+        let (page, token) = (blocks[position / 32], position % 32);
+        let inside = position < context;
+        let or_nan = |v: Vec<f32>| if inside { v } else { vec![f32::NAN; DIM] };
+        // SAFETY: one thread, pages exist.
+        unsafe {
+            pool.write(
+                of,
+                page,
+                token,
+                &or_nan(key_of(position)),
+                &or_nan(value_of(position)),
+            )
+        };
+    }
+    (pool, blocks, of)
+}
+
+/// The outputs of queries at `first..first + count`, in tiles of `tile` tokens.
+fn run(isa: Isa, element: KvElement, first: usize, count: usize, tile: usize) -> Vec<f32> {
+    let (pool, blocks, of) = pool(first + count, element);
+    let width = HEADS * DIM;
+    let q = AlignedBytes::zeroed("test", count * width * 4).unwrap();
+    let out = AlignedBytes::zeroed("test", count * width * 4).unwrap();
+    // SAFETY: the blocks hold `count` rows of `width`.
+    let (q, out) = unsafe {
+        (
+            (Rows::new(q.base().cast(), width, width), q),
+            (Rows::new(out.base().cast(), width, width), out),
+        )
+    };
+    let attention = Attention {
+        pool: &pool,
+        of,
+        q: q.0,
+        out: out.0,
+        head_dim: DIM,
+        scale: 0.2,
+    };
+    let mut scratch = Scratch::new(DIM, HEADS);
+    // SAFETY: one thread, and every row exists.
+    unsafe {
+        for i in 0..count {
+            q.0.row_mut(i).copy_from_slice(&query_of(first + i));
+            out.0.row_mut(i).fill(f32::NAN);
+        }
+        for start in (0..count).step_by(tile) {
+            let tile = QueryTile {
+                row: start,
+                position: first + start,
+                tokens: tile.min(count - start),
+                blocks: &blocks,
+                first_page: 0,
+            };
+            attention.run(isa, tile, &mut scratch);
+        }
+        (0..count).flat_map(|i| out.0.row(i).to_vec()).collect()
+    }
+}
+
+fn truth(position: usize, head: usize) -> Vec<f64> {
+    let query = &query_of(position)[head * DIM..(head + 1) * DIM];
+    let scores: Vec<f64> = (0..=position)
+        .map(|p| {
+            let key = key_of(p);
+            0.2 * query
+                .iter()
+                .zip(&key)
+                .map(|(a, b)| *a as f64 * *b as f64)
+                .sum::<f64>()
+        })
+        .collect();
+    let largest = scores.iter().cloned().fold(f64::MIN, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    (0..DIM)
+        .map(|d| {
+            weights
+                .iter()
+                .enumerate()
+                .map(|(p, w)| w * value_of(p)[d] as f64 / sum)
+                .sum()
+        })
+        .collect()
+}
+
+#[test]
+fn contexts_across_every_boundary_match_f64() {
+    for context in [1, 2, 31, 32, 33, 63, 65, 255, 256, 257, 511, 513, 1000] {
+        let found = run(Isa::detect(), KvElement::F32, context - 1, 1, 1);
+        for head in 0..HEADS {
+            for (d, truth) in truth(context - 1, head).iter().enumerate() {
+                let found = found[head * DIM + d] as f64;
+                // A thousand f32 roundings of values near 1.
+                assert!(
+                    (found - truth).abs() < 2e-5,
+                    "context {context}: {found} {truth}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_and_instruction_sets_give_the_same_bits() {
+    for element in [KvElement::F16, KvElement::F32] {
+        for (first, count) in [(0, 40), (240, 35), (500, 20)] {
+            let reference = run(Isa::Scalar, element, first, count, 1);
+            assert!(reference.iter().all(|v| v.is_finite()));
+            for isa in Isa::available() {
+                for tile in [1, 7, TILE] {
+                    assert_eq!(
+                        run(isa, element, first, count, tile),
+                        reference,
+                        "{isa} {element:?} {first}+{count} in {tile}s"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Owns gated activations.
+
+use super::exp::exp;
+use crate::isa::for_each_isa;
+
+for_each_isa! {
+    /// `out = silu(gate) * up`.
+    pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+            *o = g / (1.0 + exp(-g)) * u;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    #[test]
+    fn every_instruction_set_agrees_and_matches_f64() {
+        let gate: Vec<f32> = (0..1003).map(|i| (i as f32 - 500.0) / 4.0).collect();
+        let up: Vec<f32> = (0..1003).map(|i| (i % 13) as f32 - 6.0).collect();
+        let mut reference = vec![f32::NAN; gate.len()];
+        silu_mul(Isa::Scalar, &gate, &up, &mut reference);
+        for (i, value) in reference.iter().enumerate() {
+            let g = gate[i] as f64;
+            let truth = g / (1.0 + (-g).exp()) * up[i] as f64;
+            let difference = (*value as f64 - truth).abs();
+            assert!(difference <= 1e-6 * truth.abs() + 1e-30, "{g}: {value}");
+        }
+        for isa in Isa::available() {
+            let mut out = vec![f32::NAN; gate.len()];
+            silu_mul(isa, &gate, &up, &mut out);
+            assert_eq!(out, reference, "{isa}");
+        }
+    }
+}

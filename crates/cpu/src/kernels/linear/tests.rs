@@ -1,0 +1,167 @@
+//! Products: the scalar kernel against f64, every other instruction set against the scalar one, bit for bit.
+
+use super::*;
+use crate::memory::AlignedBytes;
+use crate::pack::random_blocks;
+use mettle_tensor::{DType, TensorView, blocks};
+
+struct Matrix {
+    data: AlignedBytes,
+    columns: usize,
+}
+
+impl Matrix {
+    fn filled(rows: usize, columns: usize, value: impl Fn(usize) -> f32) -> Matrix {
+        let data = AlignedBytes::zeroed("test", rows * columns * 4).unwrap();
+        for i in 0..rows * columns {
+            // SAFETY: inside the block just made.
+            unsafe { *data.base().cast::<f32>().add(i) = value(i) };
+        }
+        Matrix { data, columns }
+    }
+
+    fn rows(&self) -> Rows {
+        // SAFETY: the block holds whole rows and outlives the test's use.
+        unsafe { Rows::new(self.data.base().cast(), self.columns, self.columns) }
+    }
+}
+
+fn activation(i: usize) -> f32 {
+    ((i * 7919 % 2003) as f32 - 1001.0) / 311.0
+}
+
+/// Runs one product; outputs are NaN before, so that a column left out shows.
+fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -> Vec<u32> {
+    let quantized = QuantizedRows::new(rows, w.columns).unwrap();
+    if w.dtype.is_quantized() {
+        for row in 0..rows {
+            // SAFETY: one thread.
+            unsafe { quantized.quantize(isa, row, x.rows().row(row)) };
+        }
+    }
+    let bias: Vec<f32> = (0..w.rows).map(|i| i as f32 / 3.0).collect();
+    let residual = Matrix::filled(rows, w.rows, |i| activation(i + 5));
+    let out = Matrix::filled(rows, w.rows, |_| f32::NAN);
+    let linear = Linear {
+        weights: w,
+        input: match w.dtype.is_quantized() {
+            true => Input::Quantized(&quantized),
+            false => Input::Dense(x.rows()),
+        },
+        bias: with_extras.then_some(&bias),
+        residual: with_extras.then(|| residual.rows()),
+        out: out.rows(),
+        rows,
+    };
+    // Two shares, as two threads would take them.
+    let middle = w.panels() / 2;
+    // SAFETY: one thread; all matrices have `rows` rows.
+    unsafe {
+        linear.run(isa, 0..middle);
+        linear.run(isa, middle..w.panels());
+        (0..rows)
+            .flat_map(|r| out.rows().row(r).iter().map(|v| v.to_bits()))
+            .collect()
+    }
+}
+
+#[test]
+fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
+    for dtype in DType::ALL {
+        let columns = 2 * dtype.block_len().max(19);
+        for n in [1, 8, 15, 64, 77] {
+            let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 3);
+            let shape = [n, columns];
+            let view = TensorView {
+                dtype,
+                shape: &shape,
+                bytes: &bytes,
+            };
+            let packed = PackedMatrix::pack(view, 1).unwrap();
+            let mut values = vec![0.0; n * columns];
+            blocks::dequantize(dtype, &bytes, &mut values).unwrap();
+            for rows in (1..=9).chain([16, 33]) {
+                let x = Matrix::filled(rows, columns, activation);
+                let reference = run(Isa::Scalar, &packed, rows, &x, true);
+                for isa in Isa::available() {
+                    assert_eq!(
+                        run(isa, &packed, rows, &x, true),
+                        reference,
+                        "{dtype} {isa} n {n} rows {rows}"
+                    );
+                }
+                for row in 0..rows {
+                    for column in 0..n {
+                        let dot: f64 = (0..columns)
+                            .map(|k| {
+                                activation(row * columns + k) as f64
+                                    * values[column * columns + k] as f64
+                            })
+                            .sum();
+                        let size: f64 = (0..columns)
+                            .map(|k| values[column * columns + k].abs() as f64 * 3.3)
+                            .sum();
+                        let truth = dot
+                            + (column as f32 / 3.0) as f64
+                            + activation(row * n + column + 5) as f64;
+                        let found = f32::from_bits(reference[row * n + column]) as f64;
+                        // Half a step of 15-bit activations (3.3 / 32512) in every product, at the worst.
+                        let allowed = if dtype.is_quantized() {
+                            size / 32_512.0
+                        } else {
+                            size * 1e-6
+                        };
+                        assert!(
+                            (found - truth).abs() <= allowed + 1e-5,
+                            "{dtype} n {n} row {row} column {column}: {found} {truth}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_quants_stay_exact() {
+    // Largest magnitudes everywhere: a 16-bit sum that saturated would show.
+    for dtype in [
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q8_0,
+        DType::Q4_K,
+        DType::Q6_K,
+    ] {
+        for fill in [0x00, 0x7f, 0x80, 0xff] {
+            let columns = 512;
+            let count = 8 * columns / dtype.block_len();
+            let mut bytes = random_blocks(dtype, count, 1);
+            for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+                let scales = match dtype {
+                    DType::Q4_1 | DType::Q4_K => 4..block.len(),
+                    DType::Q6_K => 0..208,
+                    _ => 2..block.len(),
+                };
+                block[scales].fill(fill);
+            }
+            let shape = [8, columns];
+            let view = TensorView {
+                dtype,
+                shape: &shape,
+                bytes: &bytes,
+            };
+            let packed = PackedMatrix::pack(view, 1).unwrap();
+            for sign in [1.0, -1.0] {
+                let x = Matrix::filled(5, columns, |_| 127.0 * sign);
+                let reference = run(Isa::Scalar, &packed, 5, &x, false);
+                for isa in Isa::available() {
+                    assert_eq!(
+                        run(isa, &packed, 5, &x, false),
+                        reference,
+                        "{dtype} {fill:#x}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Owns rotary position embedding: a table of angles made once a step, and the rotation of a head.
+
+use crate::isa::for_each_isa;
+use mettle_plan::{Rope, RopeStyle};
+
+/// Fills `cosines` and `sines` with one value per pair for a token at `position`. The angle is the f32 product that
+/// model code everywhere computes; its sine and cosine are those of that f32, to the last bit or so.
+pub fn fill_angles(rope: &Rope, position: u32, cosines: &mut [f32], sines: &mut [f32]) {
+    for ((frequency, c), s) in rope.inverse_frequencies.iter().zip(cosines).zip(sines) {
+        let angle = (position as f32 * frequency) as f64;
+        let (sine, cosine) = angle.sin_cos();
+        *c = cosine as f32;
+        *s = sine as f32;
+    }
+}
+
+/// Rotates the first `2 * cosines.len()` elements of every head of `x` after `from`.
+pub fn rotate(
+    isa: crate::isa::Isa,
+    style: RopeStyle,
+    x: &mut [f32],
+    head_dim: usize,
+    from: usize,
+    cosines: &[f32],
+    sines: &[f32],
+) {
+    for head in x.chunks_exact_mut(head_dim) {
+        let rotated = &mut head[from..from + 2 * cosines.len()];
+        match style {
+            RopeStyle::Neox => rotate_halves(isa, rotated, cosines, sines),
+            RopeStyle::Interleaved => rotate_pairs(isa, rotated, cosines, sines),
+        }
+    }
+}
+
+for_each_isa! {
+    fn rotate_halves(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
+        let (low, high) = x.split_at_mut(cosines.len());
+        for (((a, b), c), s) in low.iter_mut().zip(high).zip(cosines).zip(sines) {
+            let (x, y) = (*a, *b);
+            *a = x * c - y * s;
+            *b = y * c + x * s;
+        }
+    }
+}
+
+for_each_isa! {
+    fn rotate_pairs(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
+        for ((pair, c), s) in x.chunks_exact_mut(2).zip(cosines).zip(sines) {
+            let (x, y) = (pair[0], pair[1]);
+            pair[0] = x * c - y * s;
+            pair[1] = y * c + x * s;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use mettle_plan::RopeScaling;
+
+    #[test]
+    fn both_styles_turn_by_the_angle_even_at_far_positions() {
+        for position in [0, 1, 31, 8191, 131_071] {
+            let rope = Rope::new(RopeStyle::Neox, 8, 10_000.0, &RopeScaling::None);
+            let (mut c, mut s) = (vec![0.0; 4], vec![0.0; 4]);
+            fill_angles(&rope, position, &mut c, &mut s);
+            for isa in Isa::available() {
+                let mut halves = vec![9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+                rotate(isa, RopeStyle::Neox, &mut halves, 10, 1, &c, &s);
+                let mut pairs = vec![1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0];
+                rotate(isa, RopeStyle::Interleaved, &mut pairs, 8, 0, &c, &s);
+                assert_eq!((halves[0], halves[9]), (9.0, 9.0), "outside is untouched");
+                for i in 0..4 {
+                    let angle = (position as f32 * rope.inverse_frequencies[i]) as f64;
+                    let (x, y) = ((i + 1) as f64, (i + 5) as f64);
+                    let turned = x * angle.cos() - y * angle.sin();
+                    assert!((halves[1 + i] as f64 - turned).abs() < 2e-6 * y);
+                    assert_eq!(halves[1 + i], pairs[2 * i]);
+                    assert_eq!(halves[5 + i], pairs[2 * i + 1]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Owns blocks of memory aligned to cache lines, and the raw views of them that threads share.
+
+use mettle_plan::BackendError;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+pub const ALIGNMENT: usize = 64;
+
+/// Zeroed bytes. Large blocks come straight from the system, which commits a page when it is first touched.
+pub struct AlignedBytes {
+    pointer: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it owns plain bytes; access follows the usual borrow rules of `&self` and `&mut self`.
+unsafe impl Send for AlignedBytes {}
+// SAFETY: as above; shared writes go through `base()` and are the caller's to order.
+unsafe impl Sync for AlignedBytes {}
+
+impl AlignedBytes {
+    pub fn zeroed(what: &'static str, bytes: usize) -> Result<AlignedBytes, BackendError> {
+        let refused = BackendError::OutOfMemory { what, bytes };
+        let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGNMENT) else {
+            return Err(refused);
+        };
+        // SAFETY: the layout is not empty.
+        let pointer = unsafe { alloc_zeroed(layout) };
+        match pointer.is_null() {
+            true => Err(refused),
+            false => Ok(AlignedBytes { pointer, bytes }),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first byte, for views that threads share. Who writes through it sees to it that nobody else touches the
+    /// same bytes at that time.
+    pub fn base(&self) -> *mut u8 {
+        self.pointer
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the block is `bytes` long, zeroed at first and so initialized.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
+    }
+}
+
+impl Drop for AlignedBytes {
+    fn drop(&mut self) {
+        let layout = Layout::from_size_align(self.bytes.max(1), ALIGNMENT)
+            .expect("the layout was valid when the block was made");
+        // SAFETY: allocated in `zeroed` with this layout.
+        unsafe { dealloc(self.pointer, layout) }
+    }
+}
+
+/// Rows of `f32` inside scratch memory: what a plan's slice is at run time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    pointer: *mut f32,
+    /// Elements from one row to the next.
+    stride: usize,
+    pub width: usize,
+}
+
+// SAFETY: `Rows` is an address and two numbers. Dereferencing is unsafe and ordered by the plan's hazards.
+unsafe impl Send for Rows {}
+// SAFETY: as above.
+unsafe impl Sync for Rows {}
+
+impl Rows {
+    /// # Safety
+    /// `pointer` starts rows that lie `stride` apart and stay allocated as long as the result is used.
+    pub unsafe fn new(pointer: *mut f32, stride: usize, width: usize) -> Rows {
+        Rows {
+            pointer,
+            stride,
+            width,
+        }
+    }
+
+    /// # Safety
+    /// The row is inside its buffer and no thread writes it meanwhile.
+    pub unsafe fn row<'a>(&self, row: usize) -> &'a [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.pointer.add(row * self.stride), self.width) }
+    }
+
+    /// # Safety
+    /// The row is inside its buffer and no other thread touches it meanwhile.
+    pub unsafe fn row_mut<'a>(&self, row: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.add(row * self.stride), self.width) }
+    }
+
+    /// The same rows, columns `start..start + width` of this view.
+    pub fn columns(&self, start: usize, width: usize) -> Rows {
+        assert!(start + width <= self.width);
+        Rows {
+            // SAFETY: stays inside the first row.
+            pointer: unsafe { self.pointer.add(start) },
+            stride: self.stride,
+            width,
+        }
+    }
+}

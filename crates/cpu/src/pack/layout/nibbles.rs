@@ -1,0 +1,31 @@
+//! Owns the order of 4-bit values in a panel: four chunks of 32 bytes for 32 columns of eight rows.
+
+use crate::pack::PANEL;
+
+pub const BYTES: usize = 4 * 32;
+
+/// Packs 32 columns; `value(row, column)` gives each 4-bit value.
+pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
+    for chunk in 0..4 {
+        for row in 0..PANEL {
+            for j in 0..4 {
+                let low = value(row, 8 * chunk + j);
+                let high = value(row, 8 * chunk + 4 + j);
+                out[32 * chunk + 4 * row + j] = low | high << 4;
+            }
+        }
+    }
+}
+
+pub fn value(chunks: &[u8], row: usize, column: usize) -> u8 {
+    let byte = chunks[32 * (column / 8) + 4 * row + column % 4];
+    if column % 8 < 4 { byte & 15 } else { byte >> 4 }
+}
+
+/// The 4-bit value of a column in a ggml block: columns 0..16 are the low nibbles of 16 bytes, 16..32 the high ones.
+pub fn ggml_value(nibbles: &[u8], column: usize) -> u8 {
+    match column < 16 {
+        true => nibbles[column] & 15,
+        false => nibbles[column - 16] >> 4,
+    }
+}

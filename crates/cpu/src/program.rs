@@ -1,0 +1,245 @@
+//! Owns the translation of a plan into kernel calls: slices become addresses, weights become packed matrices. What the
+//! backend cannot run is refused here, by name, before anything runs.
+
+use crate::memory::{AlignedBytes, Rows};
+use mettle_plan::{
+    Activation, Arena, BackendError, Element, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice,
+    Tap, WeightId, hazards,
+};
+
+/// One kernel call, and whether all threads must have finished the calls before it.
+pub struct Call {
+    pub kernel: Kernel,
+    pub barrier: bool,
+    pub taps: Vec<(usize, Rows, mettle_plan::Dim)>,
+    pub rows: mettle_plan::Dim,
+}
+
+pub enum Kernel {
+    Embed {
+        table: WeightId,
+        out: Rows,
+        scale: f32,
+    },
+    RmsNorm {
+        x: Rows,
+        add: Option<Rows>,
+        weight: Option<WeightId>,
+        offset: f32,
+        eps: f32,
+        out: Rows,
+    },
+    Linear {
+        x: Rows,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        residual: Option<Rows>,
+        out: Rows,
+    },
+    QkNorm {
+        x: Rows,
+        weight: WeightId,
+        head_dim: usize,
+        offset: f32,
+        eps: f32,
+    },
+    RopeKvWrite {
+        q: Rows,
+        k: Rows,
+        v: Rows,
+        rope: Option<RopeId>,
+        head_dim: usize,
+        rotate_from: usize,
+        kv_heads: usize,
+        kv: KvLayer,
+    },
+    Attention {
+        q: Rows,
+        out: Rows,
+        kv: KvLayer,
+        kv_heads: usize,
+        head_dim: usize,
+        scale: f32,
+    },
+    SiluMul {
+        gate: Rows,
+        up: Rows,
+        out: Rows,
+    },
+    Add {
+        a: Rows,
+        b: Rows,
+        out: Rows,
+    },
+    Gather {
+        x: Rows,
+        out: Rows,
+    },
+}
+
+fn unsupported(what: String) -> BackendError {
+    BackendError::Unsupported {
+        backend: "cpu",
+        what,
+    }
+}
+
+/// Calls for all ops of the plan. `taps` are the names to keep; each call lists those that follow it, by index.
+pub fn translate(
+    plan: &Plan,
+    arena: &Arena,
+    memory: &AlignedBytes,
+    taps: &[String],
+) -> Result<Vec<Call>, BackendError> {
+    let barriers = hazards(plan, Some(arena));
+    let view = View {
+        plan,
+        arena,
+        memory,
+    };
+    let calls: Vec<Call> = plan
+        .nodes
+        .iter()
+        .zip(barriers)
+        .map(|(node, barrier)| {
+            Ok(Call {
+                kernel: view.kernel(&node.op)?,
+                barrier,
+                taps: node
+                    .taps
+                    .iter()
+                    .filter_map(|tap: &Tap| {
+                        let index = taps.iter().position(|t| *t == tap.name)?;
+                        let rows = plan.buffer_of(tap.slice).rows;
+                        Some((index, view.rows(tap.slice), rows))
+                    })
+                    .collect(),
+                rows: plan.buffer_of(node.op.primary()).rows,
+            })
+        })
+        .collect::<Result<_, BackendError>>()?;
+    for (index, name) in taps.iter().enumerate() {
+        if !calls.iter().any(|c| c.taps.iter().any(|t| t.0 == index)) {
+            return Err(unsupported(format!(
+                "tap {name} (no op of this plan gives it)"
+            )));
+        }
+    }
+    Ok(calls)
+}
+
+struct View<'a> {
+    plan: &'a Plan,
+    arena: &'a Arena,
+    memory: &'a AlignedBytes,
+}
+
+impl View<'_> {
+    fn rows(&self, slice: Slice) -> Rows {
+        let buffer = self.plan.buffer_of(slice);
+        let range = &self.arena.ranges[slice.buffer.0 as usize];
+        assert!(range.end <= self.memory.len(), "the arena fits its memory");
+        // SAFETY: the arena places the buffer's rows, `buffer.width` elements of 4 bytes apart, inside this memory,
+        // which the executable owns as long as its calls.
+        unsafe {
+            let base = self.memory.base().add(range.start).cast::<f32>();
+            Rows::new(base, buffer.width, buffer.width).columns(slice.start, slice.width)
+        }
+    }
+
+    fn kernel(&self, op: &Op) -> Result<Kernel, BackendError> {
+        let rows = |slice| self.rows(slice);
+        Ok(match op {
+            Op::Embed(o) => Kernel::Embed {
+                table: o.table,
+                out: rows(o.out),
+                scale: o.scale,
+            },
+            Op::RmsNorm(o) => Kernel::RmsNorm {
+                x: rows(o.x),
+                add: o.add.map(rows),
+                weight: o.weight,
+                offset: o.weight_offset,
+                eps: o.eps,
+                out: rows(o.out),
+            },
+            Op::Linear(o) if o.groups > 1 => {
+                return Err(unsupported("projections per head (linear groups)".into()));
+            }
+            Op::Linear(o) if o.adapters.is_some() => {
+                return Err(unsupported("adapters (LoRA)".into()));
+            }
+            Op::Linear(o) => Kernel::Linear {
+                x: rows(o.x),
+                weight: o.weight,
+                bias: o.bias,
+                residual: o.residual.map(rows),
+                out: rows(o.out),
+            },
+            Op::LmHead(o) => Kernel::Linear {
+                x: rows(o.x),
+                weight: o.weight,
+                bias: None,
+                residual: None,
+                out: rows(o.out),
+            },
+            Op::QkNorm(o) => Kernel::QkNorm {
+                x: rows(o.x),
+                weight: o.weight,
+                head_dim: o.head_dim,
+                offset: o.weight_offset,
+                eps: o.eps,
+            },
+            Op::RopeKvWrite(o) => Kernel::RopeKvWrite {
+                q: rows(o.q),
+                k: rows(o.k),
+                v: rows(o.v.ok_or_else(|| unsupported("latent attention".into()))?),
+                rope: o.rope,
+                head_dim: o.head_dim,
+                rotate_from: o.rotate_from,
+                kv_heads: o.kv_heads,
+                kv: o.kv,
+            },
+            Op::Attention(o) => {
+                let refuse = |what: &str| Err(unsupported(format!("attention {what}")));
+                let KvSource::Paged(kv) = o.kv else {
+                    return refuse("without a cache (encoders)");
+                };
+                if o.window.is_some() {
+                    return refuse("with a sliding window");
+                }
+                if o.softcap.is_some() || o.sinks.is_some() || o.bias.is_some() {
+                    return refuse("with a softcap, sinks or a bias");
+                }
+                if o.values_in_keys || o.value_dim != o.head_dim {
+                    return refuse("with values of another width than keys");
+                }
+                Kernel::Attention {
+                    q: rows(o.q),
+                    out: rows(o.out),
+                    kv,
+                    kv_heads: o.kv_heads,
+                    head_dim: o.head_dim,
+                    scale: o.scale,
+                }
+            }
+            Op::GatedAct(o) if o.activation == Activation::Silu => Kernel::SiluMul {
+                gate: rows(o.gate),
+                up: rows(o.up),
+                out: rows(o.out),
+            },
+            Op::Elementwise(o) if o.expr == Expr::Add => Kernel::Add {
+                a: rows(o.a),
+                b: rows(o.b.expect("an addition has two inputs")),
+                out: rows(o.out),
+            },
+            Op::Gather(o) if self.plan.buffer_of(o.rows).element == Element::U32 => {
+                Kernel::Gather {
+                    x: rows(o.x),
+                    out: rows(o.out),
+                }
+            }
+            other => return Err(unsupported(format!("op {}", other.name()))),
+        })
+    }
+}

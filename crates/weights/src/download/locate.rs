@@ -1,0 +1,89 @@
+//! Owns the meaning of a MODEL argument: a path, a catalogue name or a hub id.
+
+use super::cached;
+use super::catalogue::{self, CATALOGUE};
+use super::home::Home;
+use super::hub::HubId;
+use crate::error::{Result, WeightsError};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Located {
+    /// A GGUF file.
+    Gguf(PathBuf),
+    /// A folder with `config.json` and safetensors.
+    Folder(PathBuf),
+    /// A name that `pull` knows how to fetch; `bytes` where the size is known beforehand.
+    NotCached { name: String, bytes: Option<u64> },
+}
+
+/// Finds the model that `model` means, without any network.
+pub fn locate(model: &str, home: &Home) -> Result<Located> {
+    if let Some(entry) = catalogue::find(model) {
+        return Ok(match cached::entry(entry, home) {
+            Some(path) => Located::Gguf(path),
+            None => Located::NotCached {
+                name: entry.name.to_owned(),
+                bytes: Some(entry.bytes),
+            },
+        });
+    }
+    let path = Path::new(model);
+    if path.exists() {
+        return on_disk(path);
+    }
+    let Some(id) = HubId::parse(model).filter(|_| !looks_like_a_path(model)) else {
+        return Err(unknown(model));
+    };
+    match cached::hub_model(&id, home) {
+        Some(path) => on_disk(&path),
+        None => Ok(Located::NotCached {
+            name: id.to_string(),
+            bytes: None,
+        }),
+    }
+}
+
+fn on_disk(path: &Path) -> Result<Located> {
+    let named = |extension: &str| {
+        path.extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case(extension))
+    };
+    let problem = if path.is_dir() {
+        if path.join("config.json").is_file() {
+            return Ok(Located::Folder(path.to_owned()));
+        }
+        "the folder has no config.json, so it holds no model"
+    } else if named("gguf") {
+        return Ok(Located::Gguf(path.to_owned()));
+    } else if named("safetensors") {
+        "give the folder that holds the .safetensors files and config.json"
+    } else {
+        "not a .gguf file and not a folder"
+    };
+    Err(WeightsError::Malformed(problem.to_owned()).in_file(path))
+}
+
+/// `dir/model.gguf` could be a hub id by its letters, but nobody means one.
+fn looks_like_a_path(model: &str) -> bool {
+    !model.contains(':') && model.to_ascii_lowercase().ends_with(".gguf")
+}
+
+pub(super) fn unknown(model: &str) -> WeightsError {
+    let near = catalogue::near(model);
+    let reason = if !near.is_empty() {
+        format!("did you mean {}?", near.join(" or "))
+    } else if model.contains('/') || model.contains('\\') || looks_like_a_path(model) {
+        "there is no such file or folder".to_owned()
+    } else {
+        let known: Vec<&str> = CATALOGUE.iter().map(|e| e.name).collect();
+        format!(
+            "give a catalogue name ({}), a hub id (owner/name), a .gguf file or a folder",
+            known.join(", ")
+        )
+    };
+    WeightsError::UnknownModel {
+        model: model.to_owned(),
+        reason,
+    }
+}

@@ -1,0 +1,79 @@
+//! Random weights are finite, have the spread they should, and depend on seed and name alone.
+
+use mettle_tensor::{DType, TensorInfo, TensorSource, blocks::dequantize};
+use mettle_weights::Dummy;
+
+fn info(name: &str, dtype: DType, shape: &[usize]) -> TensorInfo {
+    TensorInfo {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    }
+}
+
+fn values(dummy: &Dummy, index: usize) -> Vec<f32> {
+    let view = dummy.view(index);
+    let mut values = vec![f32::NAN; view.shape.iter().product()];
+    dequantize(view.dtype, view.bytes, &mut values).unwrap();
+    values
+}
+
+fn mean_and_deviation(values: &[f32]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().map(|v| *v as f64).sum::<f64>() / count;
+    let square = values
+        .iter()
+        .map(|v| (*v as f64 - mean).powi(2))
+        .sum::<f64>();
+    (mean, (square / count).sqrt())
+}
+
+#[test]
+fn every_type_has_the_spread_of_its_width() {
+    for dtype in DType::ALL {
+        for columns in [256, 4096] {
+            let dummy = Dummy::new(vec![info("w", dtype, &[64, columns])], 1);
+            let (mean, deviation) = mean_and_deviation(&values(&dummy, 0));
+            let wanted = 1.0 / (columns as f64).sqrt();
+            let off = (deviation / wanted - 1.0).abs();
+            assert!(
+                off < 0.05,
+                "{dtype} {columns}: {deviation} instead of {wanted}"
+            );
+            assert!(mean.abs() < wanted * 0.05, "{dtype} {columns}: mean {mean}");
+        }
+    }
+}
+
+#[test]
+fn vectors_are_near_one() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let dummy = Dummy::new(vec![info("norm", dtype, &[576])], 1);
+        assert!(values(&dummy, 0).iter().all(|v| (v - 1.0).abs() < 0.1));
+    }
+}
+
+#[test]
+fn no_block_holds_the_integer_that_kernels_cannot_negate() {
+    let dummy = Dummy::new(vec![info("w", DType::Q8_0, &[64, 256])], 1);
+    for block in dummy.view(0).bytes.chunks_exact(34) {
+        assert!(block[2..].iter().all(|q| *q as i8 != -128));
+    }
+}
+
+#[test]
+fn bytes_depend_on_seed_and_name_only() {
+    // Large enough to be made in several pieces by several threads.
+    let a = info("a", DType::F16, &[1500, 1024]);
+    let b = info("b", DType::F16, &[1500, 1024]);
+    let one = Dummy::new(vec![a.clone(), b.clone()], 7);
+    let other = Dummy::new(vec![b.clone(), a.clone()], 7);
+    assert!(one.view(0).bytes == other.view(1).bytes);
+    assert!(one.view(1).bytes == other.view(0).bytes);
+    assert!(one.view(0).bytes != one.view(1).bytes);
+    let reseeded = Dummy::new(vec![a], 8);
+    assert!(one.view(0).bytes != reseeded.view(0).bytes);
+    assert_eq!(one.find("b"), Some(1));
+    let (first, second) = one.view(0).bytes.split_at(1 << 20);
+    assert!(second[..1 << 19] != first[..1 << 19]);
+}

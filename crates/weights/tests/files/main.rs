@@ -1,0 +1,10 @@
+//! Reading weight files, whole and broken.
+
+mod allocation;
+mod broken_gguf;
+mod broken_safetensors;
+mod dummy;
+mod gguf_builder;
+mod gguf_reading;
+mod safetensors_builder;
+mod safetensors_reading;
