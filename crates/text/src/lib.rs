@@ -1,1 +1,31 @@
-//! mettle-text
+//! Owns everything between text and token ids: tokenizers, incremental detokenizing, stop strings,
+//! chat templates and a model's own sampling defaults. Knows no model and no request.
+
+mod byte_alphabet;
+mod chat;
+mod detokenizer;
+mod error;
+mod generation;
+mod gguf_vocab;
+mod pipeline;
+mod pretokenizer;
+mod python_json;
+mod special_finder;
+mod splitter;
+mod stop;
+mod template;
+mod template_source;
+mod tokenizer;
+mod tokenizer_config;
+mod tokenizer_json;
+mod vocabulary;
+
+pub use chat::{Message, encode_chat};
+pub use detokenizer::Detokenizer;
+pub use error::TextError;
+pub use generation::GenerationDefaults;
+pub use gguf_vocab::GgufVocab;
+pub use stop::{StopMatcher, StopOutcome, StopStrings};
+pub use template::{ChatTemplate, RenderOptions, TemplateSpecials};
+pub use tokenizer::{SpecialTokens, Tokenizer};
+pub use tokenizer_config::TokenizerConfig;

@@ -1,0 +1,237 @@
+//! Owns the tokenizer: text to token ids and back, from either file format.
+
+use crate::pipeline::Pipeline;
+use crate::special_finder::SpecialFinder;
+use crate::template::TemplateSpecials;
+use crate::tokenizer_config::TokenizerConfig;
+use crate::vocabulary::{Kind, Spelling, Vocabulary};
+use crate::{GgufVocab, TextError};
+
+/// What happens to special tokens that are written in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// They become their ids: raw prompts.
+    Parse,
+    /// They are ordinary characters: text from users inside a chat.
+    Plain,
+}
+
+/// Immutable after loading; share it behind an `Arc`.
+pub struct Tokenizer {
+    pipeline: Pipeline,
+    vocabulary: Vocabulary,
+    specials: SpecialFinder,
+    /// What the BOS/EOS rules put around a text.
+    prefix: Vec<u32>,
+    suffix: Vec<u32>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    unknown: Option<u32>,
+    padding: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Loads `tokenizer.json`; `tokenizer_config.json` names the BOS and EOS tokens and, where it
+    /// speaks of them, overrules the post-processor on adding them.
+    pub fn from_json(json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Self, TextError> {
+        let spelling = crate::tokenizer_json::check(json)?;
+        let config = tokenizer_config
+            .map(TokenizerConfig::from_json)
+            .transpose()?
+            .unwrap_or_default();
+        let loaded = Pipeline::from_json(json)?;
+        let mut vocabulary = Vocabulary::default();
+        for (text, id) in loaded.tokens {
+            vocabulary.insert(id, text, Kind::Normal, spelling)?;
+        }
+        for added in loaded.added {
+            let kind = if added.special {
+                Kind::Special
+            } else {
+                Kind::Added
+            };
+            vocabulary.insert(added.id, added.text, kind, Spelling::Literal)?;
+        }
+        let role = |text: &Option<String>| text.as_deref().and_then(|text| vocabulary.id_of(text));
+        let mut tokenizer = Self {
+            bos: role(&config.bos_token),
+            eos: role(&config.eos_token),
+            unknown: role(&config.unk_token),
+            padding: role(&config.pad_token),
+            pipeline: loaded.pipeline,
+            prefix: loaded.prefix,
+            suffix: loaded.suffix,
+            specials: finder(&vocabulary)?,
+            vocabulary,
+        };
+        if let Some(add) = config.add_bos_token {
+            set_end(&mut tokenizer.prefix, tokenizer.bos, add, "bos")?;
+        }
+        if let Some(add) = config.add_eos_token {
+            set_end(&mut tokenizer.suffix, tokenizer.eos, add, "eos")?;
+        }
+        Ok(tokenizer)
+    }
+
+    /// Builds the tokenizer of a GGUF file (byte-level BPE).
+    pub fn from_gguf(vocab: GgufVocab) -> Result<Self, TextError> {
+        let (bos, eos, unknown, padding) = (vocab.bos, vocab.eos, vocab.unknown, vocab.padding);
+        let (add_bos, add_eos) = vocab.added_ends()?;
+        let (pairs, vocabulary) = vocab.into_byte_pairs()?;
+        let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
+        set_end(&mut prefix, bos, add_bos, "bos")?;
+        set_end(&mut suffix, eos, add_eos, "eos")?;
+        let pipeline = Pipeline::from_byte_pairs(pairs)?;
+        Ok(Self {
+            pipeline,
+            specials: finder(&vocabulary)?,
+            vocabulary,
+            prefix,
+            suffix,
+            bos,
+            eos,
+            unknown,
+            padding,
+        })
+    }
+
+    /// The ids of `text`; `add_special` puts BOS and EOS around it where the model's rules say so.
+    pub fn encode(
+        &self,
+        text: &str,
+        specials: SpecialTokens,
+        add_special: bool,
+    ) -> Result<Vec<u32>, TextError> {
+        let ids = self
+            .pipeline
+            .encode(text, specials == SpecialTokens::Parse)?;
+        if specials == SpecialTokens::Plain {
+            self.refuse_specials(&ids)?;
+        }
+        if !add_special {
+            return Ok(ids);
+        }
+        Ok([&self.prefix, &ids, &self.suffix]
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect())
+    }
+
+    /// The text of `ids`. Bytes that are not UTF-8 become replacement characters; an id outside
+    /// the vocabulary contributes nothing.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let bytes: Vec<u8> = ids
+            .iter()
+            .flat_map(|id| self.shown_bytes(*id, skip_special))
+            .copied()
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The exact bytes this token contributes to a text.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.vocabulary.bytes(id)
+    }
+
+    /// The token as the vocabulary writes it.
+    pub fn token_text(&self, id: u32) -> Option<&str> {
+        self.vocabulary.text(id)
+    }
+
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        self.vocabulary.id_of(token)
+    }
+
+    pub fn is_special(&self, id: u32) -> bool {
+        self.vocabulary.is_special(id)
+    }
+
+    /// Every special token: its id and its text.
+    pub fn special_tokens(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.vocabulary.specials()
+    }
+
+    /// One more than the highest id.
+    pub fn vocab_size(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// The texts a chat template sees as `bos_token`, `eos_token`, `unk_token` and `pad_token`.
+    pub fn template_specials(&self) -> TemplateSpecials {
+        let text = |id: Option<u32>| id.and_then(|id| self.token_text(id)).map(str::to_owned);
+        TemplateSpecials {
+            bos: text(self.bos),
+            eos: text(self.eos),
+            unk: text(self.unknown),
+            pad: text(self.padding),
+        }
+    }
+
+    pub(crate) fn shown_bytes(&self, id: u32, skip_special: bool) -> &[u8] {
+        match self.vocabulary.bytes(id) {
+            Some(bytes) if !(skip_special && self.is_special(id)) => bytes,
+            _ => &[],
+        }
+    }
+
+    /// Where special tokens start in `text`, or could if more text followed.
+    pub(crate) fn special_starts(&self, text: &str) -> Vec<usize> {
+        self.specials.starts(text)
+    }
+
+    /// Where special tokens stand in `text`.
+    pub(crate) fn special_tokens_in(&self, text: &str) -> Vec<(u32, std::ops::Range<usize>)> {
+        let mut found = self.pipeline.added_tokens_in(text);
+        found.retain(|(id, _)| self.is_special(*id));
+        found
+    }
+
+    /// A vocabulary whose merges spell a control token would hand users its power.
+    fn refuse_specials(&self, ids: &[u32]) -> Result<(), TextError> {
+        let special = |id: &&u32| self.is_special(**id) && Some(**id) != self.unknown;
+        match ids.iter().find(special) {
+            None => Ok(()),
+            Some(id) => Err(TextError::Encode(format!(
+                "plain text became the special token {id}"
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("bos", &self.bos)
+            .field("eos", &self.eos)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts `token` at this end of every text, or takes it away.
+fn set_end(end: &mut Vec<u32>, token: Option<u32>, add: bool, role: &str) -> Result<(), TextError> {
+    match token {
+        Some(token) if add && !end.contains(&token) => end.push(token),
+        Some(token) if !add => end.retain(|id| *id != token),
+        None if add => {
+            return Err(TextError::BrokenVocabulary(format!(
+                "the file asks to add the {role} token but names none"
+            )));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn finder(vocabulary: &Vocabulary) -> Result<SpecialFinder, TextError> {
+    SpecialFinder::new(vocabulary.specials().map(|(_, text)| text.to_owned()))
+}

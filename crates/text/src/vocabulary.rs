@@ -1,0 +1,161 @@
+//! Owns what is known of each token id: its text, the bytes it contributes, whether it is special.
+
+use std::collections::HashMap;
+
+use crate::{TextError, byte_alphabet};
+
+/// No model comes near this many tokens; a larger id in a file is damage, not a vocabulary.
+const MAX_TOKENS: usize = 1 << 24;
+
+/// How vocabulary entries spell bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// One printable character for each byte (GPT-2 and its heirs).
+    ByteLevel,
+    /// `▁` is a space and `<0x0A>` a byte (SentencePiece and its heirs).
+    Metaspace,
+    /// Entries are the text itself.
+    Literal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Normal,
+    /// Matched in the text before splitting, and spelled literally.
+    Added,
+    /// Added, and never produced from plain text.
+    Special,
+}
+
+#[derive(Default)]
+pub(crate) struct Vocabulary {
+    entries: Vec<Option<Entry>>,
+    ids: HashMap<String, u32>,
+}
+
+struct Entry {
+    text: Box<str>,
+    bytes: Box<[u8]>,
+    special: bool,
+}
+
+impl Vocabulary {
+    pub(crate) fn insert(
+        &mut self,
+        id: u32,
+        text: String,
+        kind: Kind,
+        spelling: Spelling,
+    ) -> Result<(), TextError> {
+        let index = id as usize;
+        if index >= MAX_TOKENS {
+            return Err(TextError::BrokenVocabulary(format!(
+                "token `{text}` has id {id}, the limit is {MAX_TOKENS}"
+            )));
+        }
+        if index >= self.entries.len() {
+            self.entries.resize_with(index + 1, || None);
+        }
+        let bytes = match kind {
+            Kind::Normal => spelled_bytes(&text, spelling),
+            Kind::Added | Kind::Special => text.as_bytes().to_vec(),
+        };
+        self.entries[index] = Some(Entry {
+            text: text.as_str().into(),
+            bytes: bytes.into(),
+            special: kind == Kind::Special,
+        });
+        self.ids.insert(text, id);
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn text(&self, id: u32) -> Option<&str> {
+        Some(&self.entry(id)?.text)
+    }
+
+    pub(crate) fn bytes(&self, id: u32) -> Option<&[u8]> {
+        Some(&self.entry(id)?.bytes)
+    }
+
+    pub(crate) fn is_special(&self, id: u32) -> bool {
+        self.entry(id).is_some_and(|entry| entry.special)
+    }
+
+    pub(crate) fn id_of(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    pub(crate) fn specials(&self) -> impl Iterator<Item = (u32, &str)> {
+        let numbered = (0..).zip(&self.entries);
+        numbered.filter_map(|(id, entry)| {
+            entry
+                .as_ref()
+                .filter(|entry| entry.special)
+                .map(|entry| (id, &*entry.text))
+        })
+    }
+
+    fn entry(&self, id: u32) -> Option<&Entry> {
+        self.entries.get(id as usize)?.as_ref()
+    }
+}
+
+fn spelled_bytes(text: &str, spelling: Spelling) -> Vec<u8> {
+    let literal = || text.as_bytes().to_vec();
+    match spelling {
+        Spelling::ByteLevel => byte_alphabet::read(text).unwrap_or_else(literal),
+        Spelling::Metaspace => match byte_token(text) {
+            Some(byte) => vec![byte],
+            None => text.replace('▁', " ").into_bytes(),
+        },
+        Spelling::Literal => literal(),
+    }
+}
+
+/// The byte of an entry like `<0x0A>`.
+fn byte_token(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let exact = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    exact.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str, kind: Kind, spelling: Spelling) -> Vec<u8> {
+        let mut vocabulary = Vocabulary::default();
+        vocabulary
+            .insert(3, text.to_owned(), kind, spelling)
+            .unwrap();
+        assert_eq!((vocabulary.len(), vocabulary.id_of(text)), (4, Some(3)));
+        vocabulary.bytes(3).unwrap().to_vec()
+    }
+
+    #[test]
+    fn spellings() {
+        assert_eq!(bytes("Ġa", Kind::Normal, Spelling::ByteLevel), b" a");
+        assert_eq!(
+            bytes("Ġa", Kind::Added, Spelling::ByteLevel),
+            "Ġa".as_bytes()
+        );
+        assert_eq!(bytes("▁a▁", Kind::Normal, Spelling::Metaspace), b" a ");
+        assert_eq!(bytes("<0x0A>", Kind::Normal, Spelling::Metaspace), b"\n");
+        assert_eq!(
+            bytes("<0x+A>", Kind::Normal, Spelling::Metaspace),
+            b"<0x+A>"
+        );
+        assert_eq!(bytes("##a", Kind::Normal, Spelling::Literal), b"##a");
+    }
+
+    #[test]
+    fn an_absurd_id_does_not_allocate() {
+        let mut vocabulary = Vocabulary::default();
+        let error = vocabulary.insert(u32::MAX, "x".into(), Kind::Normal, Spelling::Literal);
+        assert!(error.unwrap_err().to_string().contains("4294967295"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Owns a model on a backend without an engine around it: one sequence, pages in order, every row's logits.
+
+use mettle_models::Model;
+use mettle_plan::{
+    Backend, BackendError, BlockId, Executable, InputToken, OutputKind, PageLayout, PrepareOptions,
+    Sizes, StepInput, TokenRow, passes,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Pass(#[from] passes::UnknownPass),
+}
+
+#[derive(Clone, Debug)]
+pub struct RunnerOptions {
+    /// The longest text.
+    pub tokens: usize,
+    pub disabled_passes: Vec<String>,
+    pub taps: Vec<String>,
+}
+
+impl RunnerOptions {
+    pub fn new(tokens: usize) -> RunnerOptions {
+        RunnerOptions {
+            tokens,
+            disabled_passes: Vec::new(),
+            taps: Vec::new(),
+        }
+    }
+}
+
+const TOKENS_PER_PAGE: usize = 32;
+
+pub struct Runner {
+    executable: Box<dyn Executable>,
+    step: StepInput,
+    pages: Vec<BlockId>,
+}
+
+impl Runner {
+    pub fn new(
+        model: &Model,
+        backend: &dyn Backend,
+        options: RunnerOptions,
+    ) -> Result<Runner, ValidateError> {
+        let mut plan = model.plan();
+        passes::apply(&mut plan, &options.disabled_passes)?;
+        let page_layout = PageLayout::new(&plan.kv_groups, TOKENS_PER_PAGE);
+        let kv_pages = page_layout.sequence_pages(options.tokens);
+        let bounds = Sizes {
+            logit_rows: options.tokens,
+            ..Sizes::bounds(options.tokens, 1)
+        };
+        let prepare = PrepareOptions {
+            bounds,
+            kv_pages,
+            page_layout,
+            taps: options.taps,
+        };
+        let executable = backend.prepare(&plan, &*model.tensors, prepare)?;
+        Ok(Runner {
+            executable,
+            step: StepInput::new(plan.kv_groups.len()),
+            // Backwards, so that nothing rests on pages lying in order.
+            pages: (0..kv_pages as u32).rev().map(BlockId).collect(),
+        })
+    }
+
+    pub fn executable(&self) -> &dyn Executable {
+        &*self.executable
+    }
+
+    /// The logits of every token of a text, computed `chunk` tokens at a time.
+    pub fn logits(&mut self, tokens: &[u32], chunk: usize) -> Result<Vec<f32>, ValidateError> {
+        let mut logits = Vec::new();
+        for (index, part) in tokens.chunks(chunk).enumerate() {
+            logits.extend(self.step(part, index * chunk)?);
+        }
+        Ok(logits)
+    }
+
+    /// Computes `tokens` at position `first` and gives the logits of each.
+    pub fn step(&mut self, tokens: &[u32], first: usize) -> Result<Vec<f32>, ValidateError> {
+        self.step.clear();
+        let inputs = tokens.iter().map(|t| InputToken::Host(*t));
+        self.step.push_sequence(inputs, first as u32);
+        for table in &mut self.step.tables {
+            table.push(0, &self.pages);
+        }
+        self.step
+            .logit_rows
+            .extend((0..tokens.len() as u32).map(TokenRow));
+        self.step.output = OutputKind::Logits;
+        let ticket = self.executable.submit(&self.step)?;
+        let output = self.executable.wait(ticket)?;
+        Ok((0..tokens.len())
+            .flat_map(|row| output.logits_row(row))
+            .copied()
+            .collect())
+    }
+}

@@ -1,0 +1,97 @@
+//! Tiny models of every architecture against transformers in f32, from both file formats.
+
+mod common;
+
+use common::{Reference, reference, tiny};
+use mettle_cpu::CpuBackend;
+use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
+
+/// What f32 rounding in another order may cost: the same model in two frameworks.
+const F32_TOLERANCE: f64 = 1e-3;
+
+fn log_probabilities(runner: &mut Runner, r: &Reference, length: usize, chunk: usize) -> Vec<f32> {
+    let logits = runner.logits(&r.tokens[..length], chunk).unwrap();
+    logits
+        .chunks_exact(r.vocabulary)
+        .flat_map(log_softmax)
+        .collect()
+}
+
+/// Compares at lengths 7, 65 and 300, unchunked and chunked.
+fn check(name: &str, file: &str, tolerance: f64) {
+    let model = tiny(name, file);
+    let reference = reference(name);
+    let backend = CpuBackend::new(2);
+    let mut runner = Runner::new(&model, &backend, RunnerOptions::new(300)).unwrap();
+    for length in [7, 65, 300] {
+        let expected = &reference.log_probabilities[..length * reference.vocabulary];
+        for chunk in [length, 1, 7, 32, 33] {
+            let found = log_probabilities(&mut runner, &reference, length, chunk);
+            let difference = Difference::between(&found, expected);
+            assert!(
+                difference.max < tolerance,
+                "{name}/{file} length {length} in chunks of {chunk}: {difference:?}"
+            );
+            check_top_tokens(&found, expected, reference.vocabulary, tolerance);
+        }
+    }
+}
+
+/// The most likely token is the same wherever the reference's lead exceeds twice the tolerance.
+fn check_top_tokens(found: &[f32], expected: &[f32], vocabulary: usize, tolerance: f64) {
+    let rows = found
+        .chunks_exact(vocabulary)
+        .zip(expected.chunks_exact(vocabulary));
+    for (row, (found, expected)) in rows.enumerate() {
+        let mut order: Vec<usize> = (0..vocabulary).collect();
+        order.sort_by(|a, b| expected[*b].total_cmp(&expected[*a]));
+        if (expected[order[0]] - expected[order[1]]) as f64 > 2.0 * tolerance {
+            let top = (0..vocabulary)
+                .max_by(|a, b| found[*a].total_cmp(&found[*b]))
+                .unwrap();
+            assert_eq!(top, order[0], "row {row}");
+        }
+    }
+}
+
+macro_rules! parity {
+    ($($test:ident: $name:literal;)*) => {
+        $(mod $test {
+            #[test]
+            fn safetensors() {
+                super::check($name, "", super::F32_TOLERANCE);
+            }
+            #[test]
+            fn gguf() {
+                super::check($name, "model.gguf", super::F32_TOLERANCE);
+            }
+        })*
+    };
+}
+
+parity! {
+    llama: "llama";
+    llama31: "llama31";
+    smollm2: "smollm2";
+    qwen2: "qwen2";
+    qwen3: "qwen3";
+    mistral: "mistral";
+}
+
+#[test]
+fn sharded_safetensors() {
+    check("llama-sharded", "", F32_TOLERANCE);
+}
+
+#[test]
+fn half_precision_weights_compute_in_f32() {
+    check("llama-f16", "", F32_TOLERANCE);
+    check("llama-bf16", "", F32_TOLERANCE);
+}
+
+#[test]
+fn quantized_weights_lose_little() {
+    // 15-bit activations on a 3-layer model whose log-probabilities span tens: measured 3e-3 at the most. With 8-bit
+    // activations the same model is off by 0.85.
+    check("llama31-q8_0", "model.gguf", 1e-2);
+}
