@@ -1,1 +1,45 @@
-fn main() {}
+//! `cargo xtask`: everything a developer or CI runs, from a fresh clone, in one command each.
+
+mod fuzz;
+mod steps;
+mod test;
+mod tidy;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy and all tests
+                            --full adds what takes longer: fuzzing (a minute a target) and many more random cases
+cargo xtask tidy            what clippy cannot see: dependency direction, file heads, stubs, sizes
+cargo xtask fuzz [SECONDS]  run every fuzz target for SECONDS (default 60)
+
+The test command fetches the default model (98 MB) once into the cache folder (METTLE_HOME overrides it).
+Fixtures are remade by the scripts in fixtures/make; see fixtures/README.md.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["test"] => test::run(false),
+        ["test", "--full"] => test::run(true),
+        ["tidy"] => tidy::run(),
+        ["fuzz"] => fuzz::run(60),
+        ["fuzz", seconds] => fuzz::run(seconds.parse()?),
+        [] | ["help"] | ["--help"] | ["-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => bail!("unknown: {}\n{HELP}", words.join(" ")),
+    }
+}

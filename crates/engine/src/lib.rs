@@ -1,1 +1,50 @@
-//! mettle-engine
+//! Requests in, tokens out: scheduler, KV pager with prefix cache, sampler, and the worker thread that owns them.
+//!
+//! [`Engine::start`] takes an executable (a prepared plan) and gives an [`EngineHandle`]; [`EngineHandle::submit`] gives
+//! a [`RequestStream`] of [`Event`]s; [`Answer`] turns one into text. One step is schedule -> submit -> wait -> commit.
+//!
+//! ```
+//! use mettle_engine::{Engine, EngineOptions, Event, Request, mock::MockExecutable};
+//! use mettle_plan::{KvElement, KvGroup, PageLayout, Plane, Retention, Sizes};
+//!
+//! // A real executable comes from a backend's `prepare`.
+//! let plane = Plane { heads: 1, width: 64, element: KvElement::F16 };
+//! let group = KvGroup { name: "all".into(), layers: 1, planes: vec![plane; 2], retention: Retention::Full };
+//! let layout = PageLayout::new(&[group], 32);
+//! let executable = MockExecutable::new(1000, layout, 64, Sizes::bounds(512, 1));
+//!
+//! let engine = Engine::start(Box::new(executable), EngineOptions::new(1000, 2048, 64))?;
+//! let mut stream = engine.submit(Request::new(vec![1, 2, 3], 8))?;
+//! while let Some(event) = stream.recv() {
+//!     match event {
+//!         Event::Token { id, .. } => println!("{id}"),
+//!         Event::Finished(end) => println!("{:?}", end.reason),
+//!         Event::PromptLogprobs(_) => {}
+//!     }
+//! }
+//! engine.shutdown();
+//! # Ok::<(), mettle_engine::EngineError>(())
+//! ```
+
+mod answer;
+mod error;
+mod event;
+mod handle;
+pub mod mock;
+pub mod pager;
+mod request;
+mod running;
+mod sampler;
+mod scheduler;
+mod stats;
+mod stream;
+mod worker;
+
+pub use answer::{Answer, AnswerEnd, AnswerOptions, Piece};
+pub use error::EngineError;
+pub use event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
+pub use handle::{Engine, EngineHandle, EngineOptions};
+pub use request::{Limits, MAX_LOGPROBS, Request};
+pub use sampler::SamplingParams;
+pub use stats::Stats;
+pub use stream::RequestStream;

@@ -53,10 +53,10 @@ pub fn bind(plan: &Plan, source: &dyn TensorSource) -> Result<Vec<BoundWeight>, 
                 continue;
             };
             let found = &source.tensors()[index].shape;
-            if *found != part.shape {
+            if *found != part.source_shape() {
                 return Err(BindError::Shape {
                     tensor: part.tensor.clone(),
-                    expected: part.shape.clone(),
+                    expected: part.source_shape().to_vec(),
                     found: found.clone(),
                 });
             }

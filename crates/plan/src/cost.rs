@@ -105,6 +105,9 @@ pub fn of(plan: &Plan, op: &Op, activation_bytes: usize) -> Cost {
         }
         Op::CrossAttention(o) => {
             cost.flops_per_context_token = (4 * o.heads * o.head_dim) as u64;
+            let group = &plan.kv_groups[o.kv.group];
+            cost.kv_read_bytes_per_context_token =
+                group.planes.iter().map(|p| p.bytes() as u64).sum();
         }
         Op::Recurrent(o) => {
             let plane = &plan.kv_groups[o.state.group].planes[o.plane];
@@ -135,7 +138,7 @@ pub fn of(plan: &Plan, op: &Op, activation_bytes: usize) -> Cost {
         Op::TopK(o) => cost.flops = o.logits.width as u64,
         Op::Sample(o) => cost.flops = o.logits.width as u64,
         Op::AllReduce(o) => cost.flops = (o.x.width * (o.ranks - 1)) as u64,
-        Op::EmbedRows(_) | Op::Gather(_) => {}
+        Op::EmbedRows(_) | Op::Gather(_) | Op::HeadCopy(_) => {}
     }
     cost
 }

@@ -17,19 +17,22 @@ pub enum Dim {
     ContextPartitions,
     /// (token, expert) pairs of a mixture-of-experts layer.
     ExpertAssignments,
-    /// Rows of media embeddings (image patches).
+    /// Patches that a vision tower computes; several become one media row.
+    MediaPatches,
+    /// Rows of media embeddings that take the place of tokens' embeddings.
     MediaRows,
     /// Tokens of an encoder's input.
     EncoderTokens,
 }
 
 impl Dim {
-    pub const ALL: [Dim; 7] = [
+    pub const ALL: [Dim; 8] = [
         Dim::Tokens,
         Dim::Sequences,
         Dim::LogitRows,
         Dim::ContextPartitions,
         Dim::ExpertAssignments,
+        Dim::MediaPatches,
         Dim::MediaRows,
         Dim::EncoderTokens,
     ];
@@ -41,6 +44,7 @@ impl Dim {
             Dim::LogitRows => "logit_rows",
             Dim::ContextPartitions => "context_partitions",
             Dim::ExpertAssignments => "expert_assignments",
+            Dim::MediaPatches => "media_patches",
             Dim::MediaRows => "media_rows",
             Dim::EncoderTokens => "encoder_tokens",
         }
@@ -61,6 +65,7 @@ pub struct Sizes {
     pub logit_rows: usize,
     pub context_partitions: usize,
     pub expert_assignments: usize,
+    pub media_patches: usize,
     pub media_rows: usize,
     pub encoder_tokens: usize,
 }
@@ -78,6 +83,7 @@ impl Sizes {
             logit_rows: tokens.min(MAX_LOGIT_ROWS.max(sequences)),
             context_partitions: 0,
             expert_assignments: 0,
+            media_patches: 0,
             media_rows: 0,
             encoder_tokens: 0,
         }
@@ -90,6 +96,7 @@ impl Sizes {
             Dim::LogitRows => self.logit_rows,
             Dim::ContextPartitions => self.context_partitions,
             Dim::ExpertAssignments => self.expert_assignments,
+            Dim::MediaPatches => self.media_patches,
             Dim::MediaRows => self.media_rows,
             Dim::EncoderTokens => self.encoder_tokens,
         }

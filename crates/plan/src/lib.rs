@@ -33,4 +33,4 @@ pub use step::{
     BlockId, ContextLen, GroupTables, InputToken, OutputKind, QueryLen, Slot, StepInput,
     StepOutput, Ticket, TokenRow,
 };
-pub use weight::{Part, Weight, WeightId};
+pub use weight::{Cut, Part, Take, Weight, WeightId};

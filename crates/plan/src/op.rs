@@ -81,7 +81,8 @@ pub struct QkNorm {
 }
 
 /// Rotates q and k in place, then writes k and v to the step's slots of `kv`. Its own op before attention, so that no
-/// part of an attention dispatch relies on another part's write.
+/// part of an attention dispatch relies on another part's write. An encoder that fills a cross-attention cache has no
+/// queries here: `heads` is 0 and q has no columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RopeKvWrite {
     pub q: Slice,
@@ -96,6 +97,18 @@ pub struct RopeKvWrite {
     pub heads: usize,
     pub kv_heads: usize,
     pub kv: KvLayer,
+}
+
+/// Copies `width` columns of every head, from column `x_from` of x's heads to `out_from` of out's; the other columns of
+/// `out` are kept. Latent attention puts its queries together with it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeadCopy {
+    pub x: Slice,
+    pub out: Slice,
+    pub heads: usize,
+    pub width: usize,
+    pub x_from: usize,
+    pub out_from: usize,
 }
 
 /// Where attention finds keys and values.
@@ -134,6 +147,9 @@ pub struct Attention {
     /// One learned logit a head that takes part in the softmax and adds nothing (gpt-oss).
     pub sinks: Option<WeightId>,
     pub bias: Option<RelativeBias>,
+    /// One number a token: one past the last context position it sees. Absent: causal. Tokens of one image see each
+    /// other with it (Gemma 3); they must be computed in one step.
+    pub visible_to: Option<Slice>,
     pub out: Slice,
 }
 
@@ -154,7 +170,9 @@ pub struct CrossAttention {
 pub enum RecurrentKind {
     /// Depthwise causal convolution of `kernel` tokens; the state is the last `kernel - 1` inputs.
     Convolution { weight: WeightId, kernel: usize },
-    /// Gated delta rule over a key_dim x value_dim state a head.
+    /// Gated delta rule over a key_dim x value_dim state a head. x holds queries, keys and values of all heads, in this
+    /// order; queries and keys are scaled to length 1 per head. The decay is
+    /// `exp(-exp(decay_log) * softplus(decay + decay_bias))`, the write strength `sigmoid(beta)`.
     GatedDelta {
         decay: Slice,
         beta: Slice,
@@ -214,6 +232,7 @@ pub enum Expr {
     Apply(Activation),
 }
 
+/// `b` has a's columns, or one column that applies to them all.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Elementwise {
     pub expr: Expr,
@@ -237,7 +256,11 @@ pub enum RouteScore {
 pub struct MoeRoute {
     pub logits: Slice,
     pub score: RouteScore,
+    /// Added for the choice only; shares come from the scores without it (DeepSeek V3).
     pub bias: Option<WeightId>,
+    /// Experts stand in `groups` equal groups, of which the `top_groups` best (by their two best experts) take part.
+    pub groups: usize,
+    pub top_groups: usize,
     pub top_k: usize,
     pub normalize: bool,
     pub scale: f32,
@@ -279,9 +302,11 @@ pub enum Pooling {
     Mean,
     Last,
     First,
+    /// The mean of each run of so many rows (the patches of one image token).
+    MeanOf(usize),
 }
 
-/// One row per sequence from its tokens' rows.
+/// One row per sequence from its tokens' rows, or per run of rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pool {
     pub x: Slice,
@@ -336,6 +361,7 @@ pub enum Op {
     Linear(Linear),
     QkNorm(QkNorm),
     RopeKvWrite(RopeKvWrite),
+    HeadCopy(HeadCopy),
     Attention(Attention),
     CrossAttention(CrossAttention),
     Recurrent(Recurrent),
@@ -411,6 +437,7 @@ impl Op {
             Op::Linear(_) => "linear",
             Op::QkNorm(_) => "qk_norm",
             Op::RopeKvWrite(_) => "rope_kv_write",
+            Op::HeadCopy(_) => "head_copy",
             Op::Attention(_) => "attention",
             Op::CrossAttention(_) => "cross_attention",
             Op::Recurrent(_) => "recurrent",
@@ -437,7 +464,8 @@ impl Op {
             Op::LayerNorm(o) => o.out,
             Op::Linear(o) => o.out,
             Op::QkNorm(o) => o.x,
-            Op::RopeKvWrite(o) => o.q,
+            Op::RopeKvWrite(o) => o.k,
+            Op::HeadCopy(o) => o.out,
             Op::Attention(o) => o.out,
             Op::CrossAttention(o) => o.out,
             Op::Recurrent(o) => o.out,
@@ -480,8 +508,11 @@ impl Op {
             }
             Op::QkNorm(o) => a.update([o.x]).weigh([o.weight]),
             Op::RopeKvWrite(o) => a.update([o.q, o.k]).read(o.v).kv_write(o.kv),
+            // Only some columns are overwritten.
+            Op::HeadCopy(o) => a.read([o.x]).update([o.out]),
             Op::Attention(o) => {
-                let a = a.read([o.q]).write([o.out]).weigh(o.sinks);
+                let a = a.read([o.q]).read(o.visible_to);
+                let a = a.write([o.out]).weigh(o.sinks);
                 let a = a.weigh(o.bias.map(|b| b.weight));
                 match o.kv {
                     KvSource::Paged(kv) => a.kv_read(kv),
@@ -544,8 +575,9 @@ impl Op {
             }
             Op::QkNorm(o) => vec![&mut o.x],
             Op::RopeKvWrite(o) => with(vec![&mut o.q, &mut o.k], &mut o.v),
+            Op::HeadCopy(o) => vec![&mut o.x, &mut o.out],
             Op::Attention(o) => {
-                let mut slices = vec![&mut o.q, &mut o.out];
+                let mut slices = with(vec![&mut o.q, &mut o.out], &mut o.visible_to);
                 if let KvSource::Rows { k, v } = &mut o.kv {
                     slices.extend([k, v]);
                 }

@@ -1,13 +1,14 @@
 //! Owns the plan: its buffers, weights, cache groups and ops, and the calls by which an architecture builds it.
 
 use crate::buffer::{Buffer, BufferId, Element, Slice};
-use crate::dim::Dim;
+use crate::dim::{Dim, Sizes};
 use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
 use crate::op::{Op, Resource};
 use crate::rope::{Rope, RopeId};
 use crate::weight::{Part, Weight, WeightId};
 use mettle_tensor::{DType, TensorInfo, TensorSource};
 use serde::Serialize;
+use std::collections::{HashMap, HashSet};
 
 /// A name for the value of a slice after an op, the same on every backend: `layer.7.attn_out`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,6 +45,9 @@ pub struct Plan {
     pub weight_type: DType,
     #[serde(skip)]
     pub kv_element: KvElement,
+    /// Weights of one whole tensor, so that asking for one again is cheap.
+    #[serde(skip)]
+    whole_tensors: HashMap<String, WeightId>,
 }
 
 impl Plan {
@@ -62,6 +66,7 @@ impl Plan {
             logits: None,
             weight_type,
             kv_element,
+            whole_tensors: HashMap::new(),
         }
     }
 
@@ -125,23 +130,30 @@ impl Plan {
     /// The weight made of the one tensor `tensor`; asking twice for the same name gives the same weight (tied embeddings).
     pub fn weight(&mut self, tensor: impl Into<String>, shape: &[usize]) -> WeightId {
         let tensor = tensor.into();
-        let known = self
-            .weights
-            .iter()
-            .position(|w| w.parts.len() == 1 && w.parts[0].tensor == tensor);
-        if let Some(index) = known {
-            assert_eq!(
-                self.weights[index].parts[0].shape, shape,
-                "{tensor} asked for with two shapes"
-            );
-            return WeightId(index as u32);
+        if let Some(&known) = self.whole_tensors.get(&tensor) {
+            let part = &self.weight_of(known).parts[0];
+            assert_eq!(part.shape, shape, "{tensor} asked for with two shapes");
+            return known;
         }
-        let part = Part {
-            tensor,
+        let part = self.part(tensor.clone(), shape);
+        let id = self.weight_of_parts(vec![part]);
+        self.whole_tensors.insert(tensor, id);
+        id
+    }
+
+    /// A whole tensor as a part of a weight, in the type that the plan declares.
+    pub fn part(&self, tensor: impl Into<String>, shape: &[usize]) -> Part {
+        Part {
+            tensor: tensor.into(),
             shape: shape.to_vec(),
             dtype: self.weight_type,
-        };
-        self.weights.push(Weight { parts: vec![part] });
+            cut: None,
+        }
+    }
+
+    /// A weight of several tensors stacked by rows, or of cut ones.
+    pub fn weight_of_parts(&mut self, parts: Vec<Part>) -> WeightId {
+        self.weights.push(Weight { parts });
         WeightId(self.weights.len() as u32 - 1)
     }
 
@@ -228,13 +240,14 @@ impl Plan {
     /// Every tensor the plan reads, as a source must hold it. Dummy weights are made from this list.
     pub fn tensors(&self) -> Vec<TensorInfo> {
         let mut tensors: Vec<TensorInfo> = Vec::new();
+        let mut known: HashSet<&str> = HashSet::new();
         for id in self.used_weights() {
             for part in &self.weight_of(id).parts {
-                if !tensors.iter().any(|t| t.name == part.tensor) {
+                if known.insert(&part.tensor) {
                     tensors.push(TensorInfo {
                         name: part.tensor.clone(),
                         dtype: part.dtype,
-                        shape: part.shape.clone(),
+                        shape: part.source_shape().to_vec(),
                     });
                 }
             }
@@ -248,6 +261,26 @@ impl Plan {
             if let Some(index) = source.find(&part.tensor) {
                 part.dtype = source.tensors()[index].dtype;
             }
+        }
+    }
+
+    /// The bounds of a step of at most `tokens` tokens of `sequences` sequences, with as many rows of every other kind
+    /// that this plan has a buffer for as that many tokens can need.
+    pub fn bounds(&self, tokens: usize, sequences: usize) -> Sizes {
+        let rows = |dim: Dim| match self.buffers.iter().any(|b| b.rows == dim) {
+            true => tokens,
+            false => 0,
+        };
+        let experts_a_token = self.nodes.iter().map(|node| match &node.op {
+            Op::MoeExperts(experts) => experts.top_k,
+            _ => 0,
+        });
+        Sizes {
+            expert_assignments: tokens * experts_a_token.max().unwrap_or(0),
+            media_patches: rows(Dim::MediaPatches),
+            media_rows: rows(Dim::MediaRows),
+            encoder_tokens: rows(Dim::EncoderTokens),
+            ..Sizes::bounds(tokens, sequences)
         }
     }
 
@@ -319,6 +352,38 @@ impl Plan {
                 same("key width", o.k.width, o.kv_heads * o.head_dim);
             }
             Op::QkNorm(o) => same("width", o.x.width, o.heads * o.head_dim),
+            Op::HeadCopy(o) => {
+                same("columns left of a head's", o.x.width % o.heads, 0);
+                same("columns left of a head's", o.out.width % o.heads, 0);
+                assert!(
+                    o.x_from + o.width <= o.x.width / o.heads,
+                    "op {index}: head_copy source"
+                );
+                assert!(
+                    o.out_from + o.width <= o.out.width / o.heads,
+                    "op {index}: head_copy target"
+                );
+            }
+            Op::LayerNorm(o) => same("width", o.x.width, o.out.width),
+            Op::CrossAttention(o) => {
+                same("query width", o.q.width, o.heads * o.head_dim);
+                same("output width", o.out.width, o.heads * o.head_dim);
+            }
+            Op::MoeExperts(o) => {
+                let (gate_up, down) = (self.weight_of(o.gate_up), self.weight_of(o.down));
+                same(
+                    "gate and up rows",
+                    gate_up.rows(),
+                    o.expert_count * 2 * o.width,
+                );
+                same("gate and up columns", gate_up.columns(), o.x.width);
+                same("down rows", down.rows(), o.expert_count * o.out.width);
+                same("down columns", down.columns(), o.width);
+            }
+            Op::MoeRoute(o) => {
+                same("experts chosen", o.experts.width, o.top_k);
+                same("shares", o.shares.width, o.top_k);
+            }
             Op::GatedAct(o) => {
                 same("gate and up", o.gate.width, o.up.width);
                 same("output width", o.out.width, o.up.width);

@@ -144,6 +144,7 @@ impl StepInput {
             logit_rows: self.logit_rows.len(),
             context_partitions: 0,
             expert_assignments: 0,
+            media_patches: 0,
             media_rows: 0,
             encoder_tokens: 0,
         }

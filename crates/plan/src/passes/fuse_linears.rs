@@ -44,18 +44,28 @@ fn run_from(plan: &Plan, start: usize) -> Range<usize> {
         if next.x != first.x || next.bias.is_some() != first.bias.is_some() {
             break;
         }
+        let previous = mergeable(plan, end - 1).expect("the run was checked");
+        if !can_stand_beside(plan, previous.out, next.out) {
+            break;
+        }
         end += 1;
     }
     start..end
 }
 
+/// Two buffers of their own can be put together; the columns of one that an earlier layer's fusion made already are.
+fn can_stand_beside(plan: &Plan, left: Slice, right: Slice) -> bool {
+    let whole = |slice: Slice| slice.width == plan.buffer_of(slice).width;
+    match left.buffer == right.buffer {
+        true => left.start + left.width == right.start,
+        false => whole(left) && whole(right),
+    }
+}
+
 fn mergeable(plan: &Plan, index: usize) -> Option<&Linear> {
     match &plan.nodes[index].op {
         Op::Linear(linear)
-            if linear.residual.is_none()
-                && linear.adapters.is_none()
-                && linear.groups == 1
-                && linear.out.width == plan.buffer_of(linear.out).width =>
+            if linear.residual.is_none() && linear.adapters.is_none() && linear.groups == 1 =>
         {
             Some(linear)
         }
@@ -72,13 +82,8 @@ fn merge(plan: &mut Plan, run: Range<usize>) {
         .clone()
         .flat_map(|i| plan.nodes[i].taps.clone())
         .collect();
-    let names: Vec<&str> = linears
-        .iter()
-        .map(|l| plan.buffer_of(l.out).name.as_str())
-        .collect();
-    let width = linears.iter().map(|l| l.out.width).sum();
-    let rows = plan.buffer_of(linears[0].out).rows;
-    let out = plan.buffer(names.join("+"), rows, width);
+    let outs: Vec<Slice> = linears.iter().map(|l| l.out).collect();
+    let out = put_together(plan, &outs);
     let weight = stack(plan, linears.iter().map(|l| l.weight).collect());
     let biases: Vec<WeightId> = linears.iter().filter_map(|l| l.bias).collect();
     let bias = (!biases.is_empty()).then(|| stack(plan, biases));
@@ -92,15 +97,27 @@ fn merge(plan: &mut Plan, run: Range<usize>) {
         out,
     });
     plan.nodes.splice(run, [Node { op, taps }]);
-    let mut start = 0;
-    for linear in &linears {
-        redirect(
-            plan,
-            linear.out.buffer,
-            out.columns(start, linear.out.width),
-        );
-        start += linear.out.width;
+}
+
+/// One slice of all the outputs' columns. Layers use the same buffers in turn: the first one's fusion puts the buffers
+/// together for all of them.
+fn put_together(plan: &mut Plan, outs: &[Slice]) -> Slice {
+    let width = outs.iter().map(|out| out.width).sum();
+    if outs[0].buffer == outs[1].buffer {
+        return Slice { width, ..outs[0] };
     }
+    let names: Vec<&str> = outs
+        .iter()
+        .map(|out| plan.buffer_of(*out).name.as_str())
+        .collect();
+    let rows = plan.buffer_of(outs[0]).rows;
+    let together = plan.buffer(names.join("+"), rows, width);
+    let mut start = 0;
+    for out in outs {
+        redirect(plan, out.buffer, together.columns(start, out.width));
+        start += out.width;
+    }
+    together
 }
 
 fn stack(plan: &mut Plan, ids: Vec<WeightId>) -> WeightId {

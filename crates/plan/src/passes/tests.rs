@@ -110,3 +110,22 @@ fn an_unknown_pass_is_named() {
     ]
     .assert_eq(&error.to_string());
 }
+
+#[test]
+fn layers_that_use_the_same_buffers_are_all_fused() {
+    let mut plan = layer();
+    let first = plan.nodes.clone();
+    plan.nodes.extend(first);
+    let done = apply(&mut plan, &[]).unwrap();
+    assert_eq!(done[1], ("fuse-gate-up", 2));
+    let outs: Vec<Slice> = plan
+        .nodes
+        .iter()
+        .filter_map(|n| match &n.op {
+            Op::Linear(linear) if linear.out.width == 32 => Some(linear.out),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(outs.len(), 2);
+    assert_eq!(outs[0], outs[1], "both layers write the same fused buffer");
+}

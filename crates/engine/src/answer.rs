@@ -1,0 +1,365 @@
+//! Owns the text of a request: pieces that never split a character and never show a part of a stop string.
+
+use crate::event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
+use crate::stream::RequestStream;
+use mettle_text::{Detokenizer, StopMatcher, StopOutcome, StopStrings, Tokenizer};
+use std::sync::Arc;
+
+/// How tokens become text.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerOptions {
+    pub stop: Arc<StopStrings>,
+    /// The text includes the stop string, or the stop token, that ended it.
+    pub include_stop: bool,
+    pub skip_special: bool,
+    /// Stop strings are looked for only in what comes after this many tokens.
+    pub min_tokens: usize,
+}
+
+/// The text of an answer as it comes, and the tokens behind it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Piece {
+    /// May be empty: a token inside a character, or text that may become a stop string.
+    pub text: String,
+    /// The token that led to this piece; `None` for what was held back to the end.
+    pub token: Option<u32>,
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+/// How an answer ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnswerEnd {
+    pub reason: FinishReason,
+    /// Completion counts the tokens up to the stop.
+    pub usage: Usage,
+    pub timings: Timings,
+    /// All tokens of the answer, the one that completed a stop string or ended it included.
+    pub tokens: Vec<u32>,
+}
+
+/// Reads a request's stream as text: `next_piece` until it gives `None`, then `end`.
+pub struct Answer {
+    stream: RequestStream,
+    detokenizer: Option<Detokenizer>,
+    matcher: Option<StopMatcher>,
+    options: AnswerOptions,
+    tokens: Vec<u32>,
+    prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    end: Option<AnswerEnd>,
+    matched: Option<String>,
+}
+
+impl Answer {
+    pub fn new(stream: RequestStream, tokenizer: Arc<Tokenizer>, options: AnswerOptions) -> Answer {
+        let matcher = StopMatcher::new(options.stop.clone(), options.include_stop);
+        Answer {
+            stream,
+            detokenizer: Some(Detokenizer::new(tokenizer, options.skip_special)),
+            matcher: (!options.stop.is_empty()).then_some(matcher),
+            options,
+            tokens: Vec::new(),
+            prompt_logprobs: None,
+            end: None,
+            matched: None,
+        }
+    }
+
+    /// The next piece, waiting for it; `None` once the answer has ended. Not for use inside async code.
+    pub fn next_piece(&mut self) -> Option<Piece> {
+        while self.end.is_none() {
+            let event = self.stream.recv()?;
+            if let Some(piece) = self.take(event) {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    /// The next piece; `None` once the answer has ended.
+    pub async fn next_piece_async(&mut self) -> Option<Piece> {
+        while self.end.is_none() {
+            let event = self.stream.recv_async().await?;
+            if let Some(piece) = self.take(event) {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    /// Asks the engine to end the answer; the pieces already made still come.
+    pub fn abort(&self) {
+        self.stream.abort();
+    }
+
+    /// One entry per prompt token, where the request asked for them; there before the first piece.
+    pub fn prompt_logprobs(&self) -> Option<&[Option<TokenLogprobs>]> {
+        self.prompt_logprobs.as_deref()
+    }
+
+    /// How it ended; `None` while pieces may come.
+    pub fn end(&self) -> Option<&AnswerEnd> {
+        self.end.as_ref()
+    }
+
+    /// Reads to the end: the whole text.
+    pub fn text(mut self) -> (String, AnswerEnd) {
+        let mut text = String::new();
+        while let Some(piece) = self.next_piece() {
+            text.push_str(&piece.text);
+        }
+        (text, self.end.expect("no piece is left"))
+    }
+
+    fn take(&mut self, event: Event) -> Option<Piece> {
+        match event {
+            Event::PromptLogprobs(scored) => {
+                self.prompt_logprobs = Some(scored);
+                None
+            }
+            // Tokens made while the engine had not heard of the stop string are not part of the answer.
+            Event::Token { .. } if self.matched.is_some() => None,
+            Event::Token {
+                id,
+                logprobs,
+                is_stop,
+            } => {
+                self.tokens.push(id);
+                let hidden = is_stop && !self.options.include_stop;
+                Some(Piece {
+                    text: if hidden { String::new() } else { self.push(id) },
+                    token: Some(id),
+                    logprobs,
+                })
+            }
+            Event::Finished(finished) => self.finish(finished),
+        }
+    }
+
+    fn push(&mut self, id: u32) -> String {
+        let detokenizer = self.detokenizer.as_mut().expect("the answer goes on");
+        let text = detokenizer.push(id).to_owned();
+        self.filter(&text)
+    }
+
+    /// What of the next text can be shown; notes a stop string and aborts the request.
+    fn filter(&mut self, text: &str) -> String {
+        let is_early = self.tokens.len() <= self.options.min_tokens;
+        let Some(matcher) = self.matcher.as_mut().filter(|_| !is_early) else {
+            return text.to_owned();
+        };
+        match matcher.push(text) {
+            StopOutcome::Text(text) => text,
+            StopOutcome::Stopped { text, stop } => {
+                self.matched = self.options.stop.get(stop).map(str::to_owned);
+                self.stream.abort();
+                text
+            }
+        }
+    }
+
+    /// What was held back is shown now, unless a stop string has ended the text.
+    fn finish(&mut self, finished: Finished) -> Option<Piece> {
+        let mut text = String::new();
+        if self.matched.is_none() {
+            let rest = self.detokenizer.take().map(Detokenizer::finish);
+            text = self.filter(&rest.unwrap_or_default());
+            if let Some(matcher) = self.matcher.take() {
+                text.push_str(&matcher.finish());
+            }
+        }
+        self.end = Some(AnswerEnd {
+            reason: match self.matched.take() {
+                Some(stop) => FinishReason::Stop {
+                    by: StopCause::StopString(stop),
+                },
+                None => finished.reason,
+            },
+            usage: Usage {
+                completion: self.tokens.len(),
+                ..finished.usage
+            },
+            timings: finished.timings,
+            tokens: std::mem::take(&mut self.tokens),
+        });
+        (!text.is_empty()).then(|| Piece {
+            text,
+            ..Piece::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mettle_text::GgufVocab;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::sync::mpsc::{Sender, channel};
+
+    /// Bytes are spelled as byte-level vocabularies do; 6 and 7 are the halves of an é, 8 is special.
+    const TOKENS: [&str; 9] = ["a", "b", "c", "Ġ", "STOP", "ST", "Ã", "©", "<end>"];
+
+    fn tokenizer() -> Arc<Tokenizer> {
+        let mut token_types = vec![1; TOKENS.len()];
+        token_types[8] = 3;
+        let vocab = GgufVocab {
+            model: "gpt2".to_owned(),
+            pre: Some("gpt-2".to_owned()),
+            tokens: TOKENS.map(str::to_owned).to_vec(),
+            token_types,
+            ..GgufVocab::default()
+        };
+        Arc::new(Tokenizer::from_gguf(vocab).unwrap())
+    }
+
+    struct Source {
+        events: Sender<Event>,
+        abort: Arc<AtomicBool>,
+    }
+
+    impl Source {
+        fn token(&self, id: u32, is_stop: bool) {
+            let event = Event::Token {
+                id,
+                logprobs: None,
+                is_stop,
+            };
+            self.events.try_send(event).unwrap();
+        }
+
+        fn end(&self, reason: FinishReason, completion: usize) {
+            let usage = Usage {
+                prompt: 3,
+                completion,
+                cached: 1,
+            };
+            let timings = Timings::default();
+            let finished = Finished {
+                reason,
+                usage,
+                timings,
+            };
+            self.events.try_send(Event::Finished(finished)).unwrap();
+        }
+    }
+
+    fn options(stops: &[&str]) -> AnswerOptions {
+        AnswerOptions {
+            stop: Arc::new(StopStrings::new(stops.iter().copied()).unwrap()),
+            skip_special: true,
+            ..AnswerOptions::default()
+        }
+    }
+
+    fn start(options: AnswerOptions) -> (Source, Answer) {
+        let (events, receiver) = channel(50);
+        let abort = Arc::new(AtomicBool::new(false));
+        let stream = RequestStream::new(receiver, abort.clone(), 3);
+        let answer = Answer::new(stream, tokenizer(), options);
+        (Source { events, abort }, answer)
+    }
+
+    /// The pieces and the end of an answer made of these tokens that ran to its limit.
+    fn answer(options: AnswerOptions, tokens: &[u32]) -> (Vec<String>, AnswerEnd, bool) {
+        let (source, mut answer) = start(options);
+        tokens.iter().for_each(|id| source.token(*id, false));
+        source.end(FinishReason::Length, tokens.len());
+        let pieces = std::iter::from_fn(|| answer.next_piece()).map(|p| p.text);
+        let pieces = pieces.collect();
+        let end = answer.end().unwrap().clone();
+        (pieces, end, source.abort.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_character_is_never_split() {
+        let (pieces, end, _) = answer(options(&[]), &[0, 6, 7, 1, 6]);
+        assert_eq!(pieces, ["a", "", "é", "b", "", "\u{fffd}"]);
+        assert_eq!(end.reason, FinishReason::Length);
+        assert_eq!(end.tokens, [0, 6, 7, 1, 6]);
+        let usage = (end.usage.prompt, end.usage.completion, end.usage.cached);
+        assert_eq!(usage, (3, 5, 1));
+    }
+
+    #[test]
+    fn a_stop_string_ends_the_answer_and_aborts_the_request() {
+        let stop = |text: &str| FinishReason::Stop {
+            by: StopCause::StopString(text.to_owned()),
+        };
+        // "a", "b", "c" in three tokens; what comes after it is not part of the answer.
+        let (pieces, end, aborted) = answer(options(&["bc", "zz"]), &[0, 1, 2, 0, 0]);
+        assert_eq!(pieces.concat(), "a");
+        assert_eq!((end.reason, end.tokens), (stop("bc"), vec![0, 1, 2]));
+        assert_eq!(
+            (end.usage.completion, end.usage.cached, aborted),
+            (3, 1, true)
+        );
+
+        let included = AnswerOptions {
+            include_stop: true,
+            ..options(&["bc"])
+        };
+        let (pieces, end, _) = answer(included, &[0, 1, 2, 0]);
+        assert_eq!(
+            (pieces.concat(), end.reason),
+            ("abc".to_owned(), stop("bc"))
+        );
+
+        // In the middle of a token.
+        let (pieces, end, _) = answer(options(&["TO"]), &[0, 4, 0]);
+        assert_eq!((pieces.concat(), end.reason), ("aS".to_owned(), stop("TO")));
+    }
+
+    #[test]
+    fn text_that_only_looked_like_a_stop_string_is_shown_later() {
+        let (pieces, end, aborted) = answer(options(&["STOP"]), &[0, 5, 0, 5]);
+        assert_eq!(pieces, ["a", "", "STa", "", "ST"]);
+        assert_eq!((end.reason, aborted), (FinishReason::Length, false));
+    }
+
+    #[test]
+    fn stop_strings_wait_for_the_least_number_of_tokens() {
+        let patient = AnswerOptions {
+            min_tokens: 2,
+            ..options(&["b"])
+        };
+        let (pieces, end, _) = answer(patient, &[0, 1, 0, 1, 0]);
+        assert_eq!(pieces.concat(), "aba");
+        assert_eq!(end.tokens, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn a_stop_token_is_counted_but_not_shown() {
+        for (include_stop, shown) in [(false, "a"), (true, "ab")] {
+            let (source, answer) = start(AnswerOptions {
+                include_stop,
+                ..options(&[])
+            });
+            source.token(0, false);
+            source.token(1, true);
+            let by = StopCause::StopId(1);
+            source.end(FinishReason::Stop { by: by.clone() }, 2);
+            let (text, end) = answer.text();
+            assert_eq!((text.as_str(), end.usage.completion), (shown, 2));
+            assert_eq!(end.reason, FinishReason::Stop { by });
+        }
+    }
+
+    #[test]
+    fn special_tokens_are_shown_only_when_asked_for() {
+        assert_eq!(answer(options(&[]), &[0, 8, 1]).0.concat(), "ab");
+        let shown = AnswerOptions {
+            skip_special: false,
+            ..options(&[])
+        };
+        assert_eq!(answer(shown, &[0, 8, 1]).0.concat(), "a<end>b");
+    }
+
+    #[test]
+    fn a_stream_cut_off_by_a_dead_engine_still_ends() {
+        let (source, answer) = start(options(&[]));
+        source.token(0, false);
+        drop(source);
+        let (text, end) = answer.text();
+        assert_eq!((text.as_str(), end.usage.completion), ("a", 1));
+        assert!(matches!(end.reason, FinishReason::Error(_)));
+    }
+}

@@ -1,0 +1,85 @@
+//! Owns everything that can go wrong in the engine, with the numbers, and whose fault it is.
+
+/// Why a request was refused, or ended early.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum EngineError {
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error(
+        "prompt has {prompt} tokens and asks for {max_tokens} more, the context holds {context}"
+    )]
+    ContextOverflow {
+        prompt: usize,
+        max_tokens: usize,
+        context: usize,
+    },
+    #[error("{what} holds token id {id}, the vocabulary ends at {last}")]
+    OutOfVocabulary {
+        what: &'static str,
+        id: u32,
+        last: usize,
+    },
+    #[error("{name} is {value}, it must be {range}")]
+    OutOfRange {
+        name: &'static str,
+        value: String,
+        range: &'static str,
+    },
+    #[error("min_tokens is {min_tokens}, which is above max_tokens ({max_tokens})")]
+    MinAboveMax {
+        min_tokens: usize,
+        max_tokens: usize,
+    },
+    #[error("max_tokens is 0, which needs prompt_logprobs: else there is nothing to answer")]
+    NothingAsked,
+    #[error(
+        "prompt has {prompt} tokens and asks for {max_tokens} more, which takes up to {needed} pages of the KV cache; it has {pages}"
+    )]
+    CacheTooSmall {
+        prompt: usize,
+        max_tokens: usize,
+        needed: usize,
+        pages: usize,
+    },
+    #[error("the queue is full: {live} requests are running or waiting, the limit is {limit}")]
+    QueueFull { live: usize, limit: usize },
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+    #[error("the engine has stopped after an internal error")]
+    Dead,
+    #[error("the executable cannot give logits, which sampling on the host needs")]
+    NoLogits,
+    #[error("the option {name} is {value}, it must be {range}")]
+    BadOption {
+        name: &'static str,
+        value: usize,
+        range: String,
+    },
+    #[error("the model gave a logit that is not a number for token id {id} at position {position}")]
+    NotANumber { id: u32, position: u64 },
+    #[error("no token can follow at position {position}: every logit is -inf")]
+    NothingPossible { position: u64 },
+    #[error("the step gave {width} logits a row, the vocabulary has {vocabulary} tokens")]
+    TooFewLogits { width: usize, vocabulary: usize },
+}
+
+impl EngineError {
+    /// True where another request would have been accepted: a server answers 400, not 5xx.
+    pub fn is_callers_fault(&self) -> bool {
+        matches!(
+            self,
+            EngineError::EmptyPrompt
+                | EngineError::ContextOverflow { .. }
+                | EngineError::OutOfVocabulary { .. }
+                | EngineError::OutOfRange { .. }
+                | EngineError::MinAboveMax { .. }
+                | EngineError::NothingAsked
+                | EngineError::CacheTooSmall { .. }
+        )
+    }
+
+    /// True where the same request may be accepted later.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, EngineError::QueueFull { .. })
+    }
+}

@@ -1,0 +1,220 @@
+//! Owns the outside of the engine: starting it, submitting requests, reading its numbers, stopping it.
+
+use crate::error::EngineError;
+use crate::event::Event;
+use crate::pager::{Footprint, Pager};
+use crate::request::{Limits, Request};
+use crate::running::Submission;
+use crate::sampler::Sampler;
+use crate::scheduler::{Budget, Scheduler};
+use crate::stats::{SharedStats, Stats};
+use crate::stream::RequestStream;
+use crate::worker::{Command, Worker};
+use mettle_plan::{Executable, OutputKind, StepInput};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// What is fixed when an engine starts. The bounds of the executable hold besides.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Token ids are below this; normally the width of the logits.
+    pub vocabulary: usize,
+    /// Tokens of prompt and answer together.
+    pub context: usize,
+    /// Pages of the KV pool, as the executable was prepared with.
+    pub kv_pages: usize,
+    /// Requests that may wait besides the ones that run.
+    pub max_queue: usize,
+    /// Requests that run at a time.
+    pub max_sequences: usize,
+    /// Tokens that a step computes at the most; longer prompts are computed in chunks.
+    pub max_batched_tokens: usize,
+}
+
+impl EngineOptions {
+    /// One request at a time, in chunks of 512 tokens.
+    pub fn new(vocabulary: usize, context: usize, kv_pages: usize) -> EngineOptions {
+        EngineOptions {
+            vocabulary,
+            context,
+            kv_pages,
+            max_queue: 64,
+            max_sequences: 1,
+            max_batched_tokens: 512,
+        }
+    }
+}
+
+/// The engine's worker is reached by handles only; this names where it starts.
+#[derive(Debug)]
+pub struct Engine;
+
+impl Engine {
+    /// Starts the worker thread, which owns the executable from here on.
+    pub fn start(
+        executable: Box<dyn Executable>,
+        options: EngineOptions,
+    ) -> Result<EngineHandle, EngineError> {
+        for (name, value) in [
+            ("vocabulary", options.vocabulary),
+            ("context", options.context),
+            ("kv_pages", options.kv_pages),
+            ("max_sequences", options.max_sequences),
+            ("max_batched_tokens", options.max_batched_tokens),
+        ] {
+            if value == 0 {
+                let range = "above 0".to_owned();
+                return Err(EngineError::BadOption { name, value, range });
+            }
+        }
+        if !executable.gives(OutputKind::Logits) {
+            return Err(EngineError::NoLogits);
+        }
+        let bounds = executable.bounds();
+        let budget = Budget::new(bounds, options.max_sequences, options.max_batched_tokens);
+        assert!(
+            budget.tokens > 0 && budget.sequences > 0 && budget.logit_rows > 0,
+            "an executable with the bounds {bounds:?} can run no step"
+        );
+        let layout = executable.page_layout().clone();
+        let groups = layout.groups.len();
+        let footprint = Footprint::new(layout.clone(), options.kv_pages, budget.tokens);
+        let stats = Arc::new(SharedStats::default());
+        stats
+            .blocks_total
+            .store(options.kv_pages, Ordering::Relaxed);
+        stats.blocks_free.store(options.kv_pages, Ordering::Relaxed);
+        let alive = Arc::new(AtomicBool::new(true));
+        let live_limit = budget.sequences + options.max_queue;
+        // Room for every live request and a call to stop: the submitter never waits.
+        let (sender, commands) = sync_channel(live_limit + 1);
+        let vocabulary = options.vocabulary;
+        let worker = Worker {
+            commands,
+            executable,
+            scheduler: Scheduler::new(budget, footprint.clone(), vocabulary, stats.clone()),
+            pager: Pager::new(layout, options.kv_pages),
+            sampler: Sampler::new(vocabulary),
+            stats: stats.clone(),
+            alive: alive.clone(),
+            step: StepInput::new(groups),
+            copies: Vec::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("mettle-engine".to_owned())
+            .spawn(move || worker.run())
+            .expect("the system refused a thread");
+        Ok(EngineHandle(Arc::new(Shared {
+            limits: Limits {
+                vocabulary,
+                context: options.context,
+                footprint,
+            },
+            live_limit,
+            sender,
+            stats,
+            alive,
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(Some(thread)),
+        })))
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    live_limit: usize,
+    sender: SyncSender<Command>,
+    stats: Arc<SharedStats>,
+    alive: Arc<AtomicBool>,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The engine as everybody else sees it; clones are the same engine. When the last one is dropped, the worker ends after
+/// the requests that are still read.
+#[derive(Clone, Debug)]
+pub struct EngineHandle(Arc<Shared>);
+
+impl EngineHandle {
+    /// Queues a request. Never waits: a full queue, a stopping engine or a request that can never be answered is refused
+    /// at once.
+    pub fn submit(&self, request: Request) -> Result<RequestStream, EngineError> {
+        let shared = &*self.0;
+        request.validate(&shared.limits)?;
+        if shared.stopping.load(Ordering::SeqCst) {
+            return Err(EngineError::ShuttingDown);
+        }
+        if !self.is_alive() {
+            return Err(EngineError::Dead);
+        }
+        let (live, limit) = (&shared.stats.live, shared.live_limit);
+        let more = |n: usize| (n < limit).then_some(n + 1);
+        live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map_err(|live| EngineError::QueueFull { live, limit })?;
+        // Every event the request can send has room, so the worker never waits for a reader: its tokens,
+        // the prompt's log-probabilities, the end.
+        let (events, receiver) = tokio::sync::mpsc::channel(request.max_tokens + 2);
+        let abort = Arc::new(AtomicBool::new(false));
+        let stream = RequestStream::new(receiver, abort.clone(), request.prompt.len());
+        let submission = Submission {
+            seed: request.sampling.seed.unwrap_or_else(random_seed),
+            request,
+            events,
+            abort,
+            submitted: Instant::now(),
+        };
+        let command = Command::Submit(Box::new(submission));
+        if shared.sender.try_send(command).is_err() {
+            live.fetch_sub(1, Ordering::Relaxed);
+            return Err(match shared.stopping.load(Ordering::SeqCst) {
+                true => EngineError::ShuttingDown,
+                false => EngineError::Dead,
+            });
+        }
+        Ok(stream)
+    }
+
+    /// What requests are checked against.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.0.stats.snapshot()
+    }
+
+    /// False after an internal error or a shutdown.
+    pub fn is_alive(&self) -> bool {
+        self.0.alive.load(Ordering::SeqCst)
+    }
+
+    /// Ends all requests with `Abort`, frees the executable and waits for the worker to end. To drain instead, stop
+    /// submitting and wait until `stats` shows nothing running or waiting.
+    pub fn shutdown(&self) {
+        self.0.stopping.store(true, Ordering::SeqCst);
+        // An error means that the worker has ended already.
+        let _ = self.0.sender.send(Command::Shutdown);
+        let thread = self.0.thread.lock().expect("no holder panics").take();
+        if let Some(thread) = thread {
+            thread.join().expect("the worker catches its panics");
+        }
+    }
+}
+
+/// A seed for requests that name none; the standard library's hasher keys are random for each instance.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(Instant::now())
+}
+
+const _: fn() = || {
+    fn shareable<T: Clone + Send + Sync>() {}
+    shareable::<EngineHandle>();
+    fn sendable<T: Send>() {}
+    sendable::<Event>();
+    sendable::<RequestStream>();
+};

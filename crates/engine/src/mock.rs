@@ -1,0 +1,234 @@
+//! Owns a fake executable for tests without a model: its logits are a hash of all tokens a query sees, read back through
+//! the block tables from fake pages, so that a mistake of the pager shows as wrong tokens.
+
+use mettle_plan::{
+    BackendError, BlockId, Executable, InputToken, MemoryUse, OutputKind, PageLayout, Retention,
+    Sizes, StepInput, StepOutput, Ticket,
+};
+use std::collections::BTreeMap;
+
+/// What the mock does with a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MockStep {
+    Run,
+    /// `submit` refuses the step.
+    Fail(String),
+    /// All logits are NaN.
+    NotANumber,
+}
+
+/// Called with the number of each step (from 0); it may also wait or panic.
+pub type MockHook = Box<dyn FnMut(u64) -> MockStep + Send>;
+
+pub struct MockExecutable {
+    bounds: Sizes,
+    layout: PageLayout,
+    vocabulary: usize,
+    /// Token ids by page and slot; the first two slots of a state's first page are the state.
+    pages: Vec<Vec<u32>>,
+    logits: Vec<f32>,
+    steps: u64,
+    hook: Option<MockHook>,
+}
+
+/// No token has this id: reading a slot that was never written changes the hash.
+const POISON: u32 = u32::MAX;
+
+impl MockExecutable {
+    pub fn new(
+        vocabulary: usize,
+        layout: PageLayout,
+        kv_pages: usize,
+        bounds: Sizes,
+    ) -> MockExecutable {
+        let slots = layout.common_tokens().max(2);
+        MockExecutable {
+            bounds,
+            layout,
+            vocabulary,
+            pages: vec![vec![POISON; slots]; kv_pages],
+            logits: Vec::new(),
+            steps: 0,
+            hook: None,
+        }
+    }
+
+    pub fn with_hook(self, hook: impl FnMut(u64) -> MockStep + Send + 'static) -> MockExecutable {
+        MockExecutable {
+            hook: Some(Box::new(hook)),
+            ..self
+        }
+    }
+
+    /// The logits after `tokens`, computed without pages: what any correct run must give.
+    pub fn logits_after(vocabulary: usize, layout: &PageLayout, tokens: &[u32]) -> Vec<f32> {
+        let (&last, length) = (tokens.last().expect("a token"), tokens.len());
+        let mut hash = 0;
+        for group in &layout.groups {
+            hash = match group.retention {
+                Retention::State => {
+                    let state = tokens.iter().fold(0, |state, t| mix(state, *t));
+                    mix(hash ^ state, last)
+                }
+                Retention::Full => tokens.iter().fold(hash, |hash, t| mix(hash, *t)),
+                Retention::Window(window) => tokens[length.saturating_sub(window)..]
+                    .iter()
+                    .fold(hash, |hash, t| mix(hash, *t)),
+            };
+        }
+        (0..vocabulary as u32).map(|id| logit(hash, id)).collect()
+    }
+
+    fn check(&self, step: &StepInput) -> Result<(), BackendError> {
+        if let Some(dim) = step.sizes().exceeds(&self.bounds) {
+            return Err(BackendError::StepTooLarge {
+                dim,
+                size: step.sizes().get(dim),
+                bound: self.bounds.get(dim),
+            });
+        }
+        for (tables, group) in step.tables.iter().zip(&self.layout.groups) {
+            for sequence in 0..step.sequences() {
+                let context = step.context_lens[sequence].0 as usize;
+                let first_query = context - step.query_len(sequence).0 as usize;
+                let first = tables.first_page[sequence] as usize;
+                let pages = tables.blocks_of(sequence).len();
+                let covers = match group.retention {
+                    Retention::State => pages == group.pages_per_state,
+                    _ => {
+                        first == group.first_page(first_query)
+                            && first + pages == context.div_ceil(group.tokens_per_page)
+                    }
+                };
+                if !covers {
+                    return Err(BackendError::BadStep(format!(
+                        "pages {first}..{} for tokens {first_query}..{context} of {group:?}",
+                        first + pages
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a sequence's token at `position` into every group and gives the hash of what its query sees.
+    fn compute(&mut self, step: &StepInput, sequence: usize, position: usize, token: u32) -> u64 {
+        let mut hash = 0;
+        for (tables, group) in step.tables.iter().zip(&self.layout.groups) {
+            let blocks = tables.blocks_of(sequence);
+            if group.retention == Retention::State {
+                let page = &mut self.pages[blocks[0].0 as usize];
+                let old = u64::from(page[0]) << 32 | u64::from(page[1]);
+                let new = mix(if position == 0 { 0 } else { old }, token);
+                (page[0], page[1]) = ((new >> 32) as u32, new as u32);
+                hash = mix(hash ^ new, token);
+                continue;
+            }
+            let first = tables.first_page[sequence] as usize;
+            let slot = |at: usize| {
+                let block = blocks[at / group.tokens_per_page - first];
+                (block.0 as usize, at % group.tokens_per_page)
+            };
+            let (page, offset) = slot(position);
+            self.pages[page][offset] = token;
+            let seen = match group.retention {
+                Retention::Window(window) => (position + 1).saturating_sub(window)..position + 1,
+                _ => 0..position + 1,
+            };
+            for at in seen {
+                let (page, offset) = slot(at);
+                hash = mix(hash, self.pages[page][offset]);
+            }
+        }
+        hash
+    }
+}
+
+/// One round of a multiply-and-shift hash; two values that differ anywhere go apart.
+fn mix(hash: u64, value: u32) -> u64 {
+    let mixed = (hash ^ u64::from(value)).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed ^ (mixed >> 27)
+}
+
+/// Between 0 and 8, in steps that an f32 holds exactly.
+fn logit(hash: u64, id: u32) -> f32 {
+    (mix(hash, id) >> 40) as f32 / (1 << 21) as f32
+}
+
+impl Executable for MockExecutable {
+    fn bounds(&self) -> &Sizes {
+        &self.bounds
+    }
+
+    fn page_layout(&self) -> &PageLayout {
+        &self.layout
+    }
+
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+
+    fn gives(&self, output: OutputKind) -> bool {
+        output == OutputKind::Logits
+    }
+
+    fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError> {
+        let number = self.steps;
+        self.steps += 1;
+        let order = match &mut self.hook {
+            Some(hook) => hook(number),
+            None => MockStep::Run,
+        };
+        if let MockStep::Fail(message) = order {
+            return Err(BackendError::BadStep(message));
+        }
+        self.check(step)?;
+        self.logits.clear();
+        let mut wanted = step.logit_rows.iter().peekable();
+        for sequence in 0..step.sequences() {
+            let rows = step.query_start[sequence]..step.query_start[sequence + 1];
+            for row in rows {
+                let InputToken::Host(token) = step.tokens[row as usize] else {
+                    return Err(BackendError::BadStep("a token from the device".to_owned()));
+                };
+                let position = step.positions[row as usize] as usize;
+                let hash = self.compute(step, sequence, position, token);
+                if wanted.next_if(|w| w.0 == row).is_some() {
+                    let logit = |id: u32| match order {
+                        MockStep::NotANumber => f32::NAN,
+                        _ => logit(hash, id),
+                    };
+                    self.logits.extend((0..self.vocabulary as u32).map(logit));
+                }
+            }
+        }
+        Ok(Ticket(number))
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError> {
+        if ticket.0 + 1 != self.steps {
+            return Err(BackendError::UnknownTicket(ticket.0));
+        }
+        Ok(StepOutput::Logits {
+            width: self.vocabulary,
+            values: &self.logits,
+        })
+    }
+
+    fn copy_pages(&mut self, copies: &[(BlockId, BlockId)]) -> Result<(), BackendError> {
+        for (source, target) in copies {
+            let page = self.pages[source.0 as usize].clone();
+            self.pages[target.0 as usize] = page;
+        }
+        Ok(())
+    }
+
+    fn tap(&self, _name: &str) -> Option<&[f32]> {
+        None
+    }
+
+    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::from([("mock", self.steps)])
+    }
+}

@@ -1,0 +1,257 @@
+//! Owns what a caller asks for, and the checks that it can be answered at all.
+
+use crate::error::EngineError;
+use crate::pager::Footprint;
+use crate::sampler::SamplingParams;
+
+/// The most alternatives that may be asked for with each token.
+pub const MAX_LOGPROBS: usize = 20;
+
+/// One prompt and how to continue it. Start from [`Request::new`] and set what differs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub prompt: Vec<u32>,
+    pub sampling: SamplingParams,
+    /// Tokens to make at the most. 0 is allowed with `prompt_logprobs`.
+    pub max_tokens: usize,
+    /// End-of-sequence tokens and stop ids are impossible before this many tokens are made.
+    pub min_tokens: usize,
+    /// The model's own end tokens.
+    pub eos_ids: Vec<u32>,
+    /// End tokens do not end the request.
+    pub ignore_eos: bool,
+    pub stop_ids: Vec<u32>,
+    /// Log-probabilities of each token made, with this many alternatives.
+    pub logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's tokens, with this many alternatives. Such a request does not read the prefix
+    /// cache: every position has to be computed.
+    pub prompt_logprobs: Option<usize>,
+    /// Prefixes are shared only between requests with the same salt.
+    pub cache_salt: Option<String>,
+}
+
+impl Request {
+    /// Greedy, no end tokens, nothing else asked for.
+    pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Request {
+        Request {
+            prompt,
+            sampling: SamplingParams::default(),
+            max_tokens,
+            min_tokens: 0,
+            eos_ids: Vec::new(),
+            ignore_eos: false,
+            stop_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
+            cache_salt: None,
+        }
+    }
+
+    /// Whether an engine with these limits can answer; the error has the numbers.
+    pub fn validate(&self, limits: &Limits) -> Result<(), EngineError> {
+        if self.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let (prompt, max_tokens) = (self.prompt.len(), self.max_tokens);
+        if prompt.saturating_add(max_tokens) > limits.context {
+            return Err(EngineError::ContextOverflow {
+                prompt,
+                max_tokens,
+                context: limits.context,
+            });
+        }
+        self.check_ids("prompt", &self.prompt, limits)?;
+        self.check_ids("stop_token_ids", &self.stop_ids, limits)?;
+        self.sampling.validate(limits.vocabulary)?;
+        if self.min_tokens > max_tokens {
+            return Err(EngineError::MinAboveMax {
+                min_tokens: self.min_tokens,
+                max_tokens,
+            });
+        }
+        if max_tokens == 0 && self.prompt_logprobs.is_none() {
+            return Err(EngineError::NothingAsked);
+        }
+        for (name, count) in [
+            ("logprobs", self.logprobs),
+            ("prompt_logprobs", self.prompt_logprobs),
+        ] {
+            if let Some(count) = count.filter(|c| *c > MAX_LOGPROBS) {
+                return Err(EngineError::OutOfRange {
+                    name,
+                    value: count.to_string(),
+                    range: "at most 20",
+                });
+            }
+        }
+        let needed = limits.footprint.pages_at_most(self.cached_tokens_at_most());
+        let pages = limits.footprint.pages();
+        if needed > pages {
+            return Err(EngineError::CacheTooSmall {
+                prompt,
+                max_tokens,
+                needed,
+                pages,
+            });
+        }
+        Ok(())
+    }
+
+    /// Tokens that enter the KV cache: the last one made is never computed.
+    pub(crate) fn cached_tokens_at_most(&self) -> usize {
+        self.prompt.len() + self.max_tokens.saturating_sub(1)
+    }
+
+    fn check_ids(
+        &self,
+        what: &'static str,
+        ids: &[u32],
+        limits: &Limits,
+    ) -> Result<(), EngineError> {
+        match ids.iter().find(|id| **id as usize >= limits.vocabulary) {
+            None => Ok(()),
+            Some(&id) => Err(EngineError::OutOfVocabulary {
+                what,
+                id,
+                last: limits.vocabulary - 1,
+            }),
+        }
+    }
+}
+
+/// What an engine can answer; fixed when it starts.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub vocabulary: usize,
+    /// Tokens of prompt and answer together.
+    pub context: usize,
+    pub footprint: Footprint,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use mettle_plan::{GroupPages, PageLayout, Retention};
+
+    fn limits() -> Limits {
+        let group = GroupPages {
+            retention: Retention::Full,
+            tokens_per_page: 16,
+            pages_per_state: 0,
+        };
+        let layout = PageLayout {
+            page_bytes: 64,
+            groups: vec![group],
+        };
+        Limits {
+            vocabulary: 100,
+            context: 4096,
+            footprint: Footprint::new(layout, 100, 512),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut Request), message: Expect) {
+        let mut request = Request::new(vec![1, 2, 3], 10);
+        change(&mut request);
+        let error = request.validate(&limits()).expect_err("must be refused");
+        assert!(error.is_callers_fault(), "{error}");
+        message.assert_eq(&error.to_string());
+    }
+
+    #[test]
+    fn a_plain_request_is_valid() {
+        let mut request = Request::new(vec![0, 99], 10);
+        assert_eq!(request.validate(&limits()), Ok(()));
+        request.max_tokens = 0;
+        request.prompt_logprobs = Some(20);
+        assert_eq!(request.validate(&limits()), Ok(()));
+        // 100 pages of 16 tokens, and the last token is never computed.
+        request = Request::new(vec![5; 1500], 101);
+        assert_eq!(request.validate(&limits()), Ok(()));
+    }
+
+    #[test]
+    fn every_refusal_carries_its_numbers() {
+        check(|r| r.prompt.clear(), expect!["the prompt is empty"]);
+        check(
+            |r| {
+                r.prompt = vec![1; 5000];
+                r.max_tokens = 200;
+            },
+            expect!["prompt has 5000 tokens and asks for 200 more, the context holds 4096"],
+        );
+        check(
+            |r| r.max_tokens = usize::MAX,
+            expect![
+                "prompt has 3 tokens and asks for 18446744073709551615 more, the context holds 4096"
+            ],
+        );
+        check(
+            |r| r.prompt = vec![1; 1600],
+            expect![
+                "prompt has 1600 tokens and asks for 10 more, which takes up to 101 pages of the KV cache; it has 100"
+            ],
+        );
+        check(
+            |r| r.prompt.push(100),
+            expect!["prompt holds token id 100, the vocabulary ends at 99"],
+        );
+        check(
+            |r| r.stop_ids.push(u32::MAX),
+            expect!["stop_token_ids holds token id 4294967295, the vocabulary ends at 99"],
+        );
+        check(
+            |r| r.sampling.logit_bias.push((100, 1.0)),
+            expect!["logit_bias holds token id 100, the vocabulary ends at 99"],
+        );
+        check(
+            |r| r.sampling.logit_bias.push((1, f32::INFINITY)),
+            expect!["logit_bias is inf, it must be a finite number"],
+        );
+        check(
+            |r| r.min_tokens = 11,
+            expect!["min_tokens is 11, which is above max_tokens (10)"],
+        );
+        check(
+            |r| r.max_tokens = 0,
+            expect![
+                "max_tokens is 0, which needs prompt_logprobs: else there is nothing to answer"
+            ],
+        );
+        check(
+            |r| r.logprobs = Some(21),
+            expect!["logprobs is 21, it must be at most 20"],
+        );
+        check(
+            |r| r.prompt_logprobs = Some(1000),
+            expect!["prompt_logprobs is 1000, it must be at most 20"],
+        );
+    }
+
+    #[test]
+    fn parameters_outside_their_ranges_are_refused() {
+        type Set = fn(&mut SamplingParams, f32);
+        let cases: [(Set, &[f32], &[f32]); 6] = [
+            (|s, v| s.temperature = v, &[0.0, 1e-6, 2.0], &[-0.1, 2.1]),
+            (|s, v| s.top_p = v, &[1e-9, 1.0], &[0.0, -1.0, 1.1]),
+            (|s, v| s.min_p = v, &[0.0, 1.0], &[-0.1, 1.1]),
+            (|s, v| s.repetition_penalty = v, &[0.1, 100.0], &[0.0, -1.0]),
+            (|s, v| s.presence_penalty = v, &[-2.0, 2.0], &[-2.1, 2.1]),
+            (|s, v| s.frequency_penalty = v, &[-2.0, 2.0], &[-2.1, 2.1]),
+        ];
+        for (index, (set, good, bad)) in cases.into_iter().enumerate() {
+            let outcome = |value: f32| {
+                let mut request = Request::new(vec![1], 1);
+                set(&mut request.sampling, value);
+                request.validate(&limits())
+            };
+            for value in good {
+                assert_eq!(outcome(*value), Ok(()), "case {index}, {value}");
+            }
+            for value in bad.iter().chain(&[f32::NAN, f32::INFINITY]) {
+                assert!(outcome(*value).is_err(), "case {index}, {value}");
+            }
+        }
+    }
+}
