@@ -10,6 +10,9 @@ use crate::plan::Plan;
 use serde::Serialize;
 use std::fmt::Write;
 
+/// Ops of layers that repeat together: four layers of Qwen3-Next are 81 ops.
+const LONGEST_PERIOD: usize = 128;
+
 /// Activations are counted as f32, as the CPU backend holds them.
 const ACTIVATION_BYTES: usize = 4;
 
@@ -188,7 +191,7 @@ impl PlanReport {
         let mut folds = Vec::new();
         let mut start = 0;
         while start < self.ops.len() {
-            let found = (2..=64)
+            let found = (2..=LONGEST_PERIOD)
                 .filter(|period| *period <= start)
                 .map(|period| {
                     let mut end = start;

@@ -114,10 +114,15 @@ impl Weight {
             .sum()
     }
 
-    /// `a + b + c`, with the common prefix written once.
+    /// `a + b + c`; of many (a mixture's experts) the first, the last and the number.
     pub fn name(&self) -> String {
         let names: Vec<&str> = self.parts.iter().map(|p| p.tensor.as_str()).collect();
-        names.join(" + ")
+        match &names[..] {
+            [first, .., last] if names.len() > 4 => {
+                format!("{first} + ... + {last} ({} tensors)", names.len())
+            }
+            few => few.join(" + "),
+        }
     }
 }
 

@@ -1,0 +1,66 @@
+//! Owns the list of architectures that can be run, by the names that configs and GGUF files give them.
+
+use crate::decoder::DecoderSpec;
+use crate::error::{ModelError, Result};
+use crate::{llama, mistral, qwen2, qwen3};
+use mettle_tensor::TensorSource;
+use mettle_weights::Metadata;
+use serde_json::Value;
+
+type FromHf = fn(&Value) -> Result<DecoderSpec>;
+type FromGguf = fn(&Metadata, &dyn TensorSource) -> Result<DecoderSpec>;
+
+const FROM_HF: [(&str, FromHf); 4] = [
+    (llama::NAME, llama::from_hf),
+    (mistral::NAME, mistral::from_hf),
+    (qwen2::NAME, qwen2::from_hf),
+    (qwen3::NAME, qwen3::from_hf),
+];
+
+const FROM_GGUF: [(&str, FromGguf); 3] = [
+    (llama::NAME, llama::from_gguf),
+    (qwen2::NAME, qwen2::from_gguf),
+    (qwen3::NAME, qwen3::from_gguf),
+];
+
+/// The decoder of a `config.json`.
+pub fn decoder_from_hf(json: &Value) -> Result<DecoderSpec> {
+    let name = model_type(json)?;
+    match FROM_HF.iter().find(|(known, _)| *known == name) {
+        Some((_, from_hf)) => from_hf(json),
+        None => Err(ModelError::Architecture {
+            found: format!("{name} (model_type in config.json)"),
+            supported: FROM_HF.map(|(name, _)| name).join(", "),
+        }),
+    }
+}
+
+/// The decoder of a GGUF file.
+pub fn decoder_from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
+    let kind = metadata.get_str("general.type")?.unwrap_or("model");
+    let name = metadata.require_str("general.architecture")?;
+    if kind != "model" {
+        return Err(ModelError::Unsupported {
+            source_name: "GGUF metadata".into(),
+            key: "general.type".into(),
+            value: kind.to_owned(),
+            supported: "only model is".into(),
+        });
+    }
+    match FROM_GGUF.iter().find(|(known, _)| *known == name) {
+        Some((_, from_gguf)) => from_gguf(metadata, tensors),
+        None => Err(ModelError::Architecture {
+            found: format!("{name} (general.architecture in the GGUF file)"),
+            supported: FROM_GGUF.map(|(name, _)| name).join(", "),
+        }),
+    }
+}
+
+pub fn model_type(json: &Value) -> Result<&str> {
+    json.get("model_type")
+        .and_then(Value::as_str)
+        .ok_or_else(|| ModelError::MissingKey {
+            source_name: "config.json".into(),
+            key: "model_type (a string)".into(),
+        })
+}

@@ -1,0 +1,106 @@
+//! Owns what a dense pre-norm decoder is: its dimensions and options, checked before anything is built from them.
+
+use crate::error::{ModelError, Result};
+use crate::names::Names;
+use mettle_plan::{RopeScaling, RopeStyle};
+
+/// Which projections add a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    pub qkv: bool,
+    pub output: bool,
+    pub feed_forward: bool,
+}
+
+/// Llama, Mistral, Qwen2, Qwen3 and their kin: they differ in these numbers only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderSpec {
+    /// `llama`, `qwen2` ...
+    pub architecture: &'static str,
+    pub vocab: usize,
+    pub hidden: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub intermediate: usize,
+    pub eps: f32,
+    pub rope_base: f32,
+    pub rope_scaling: RopeScaling,
+    pub rope_style: RopeStyle,
+    pub biases: Biases,
+    /// RMS norm of each query and key head before rotation.
+    pub qk_norm: bool,
+    /// The head multiplies by the embedding table.
+    pub tied: bool,
+    pub context_length: usize,
+    pub names: Names,
+    /// Tensors that files of this kind may hold and the plan does not read.
+    pub unread: Vec<String>,
+}
+
+/// Twenty times what the deepest published model has; the plan's size grows with it.
+const MOST_LAYERS: usize = 2000;
+/// Twenty times the widest published layer. It bounds every product of two dimensions below 2^50.
+const LARGEST_WIDTH: usize = 1 << 20;
+const LARGEST_HEAD: usize = 1 << 12;
+const LARGEST_VOCAB: usize = 1 << 28;
+const LONGEST_CONTEXT: usize = 1 << 31;
+
+impl DecoderSpec {
+    /// Refuses dimensions that no model has, before they become loops and allocations.
+    pub fn check(self, source_name: &str) -> Result<DecoderSpec> {
+        let wrong = |problem: String| {
+            Err(ModelError::Dimensions {
+                source_name: source_name.to_owned(),
+                problem,
+            })
+        };
+        let dimensions = [
+            ("vocabulary size", self.vocab, LARGEST_VOCAB),
+            ("hidden size", self.hidden, LARGEST_WIDTH),
+            ("layers", self.layers, MOST_LAYERS),
+            ("attention heads", self.heads, LARGEST_WIDTH),
+            ("KV heads", self.kv_heads, LARGEST_WIDTH),
+            ("head size", self.head_dim, LARGEST_HEAD),
+            (
+                "heads x head size",
+                self.heads.saturating_mul(self.head_dim),
+                LARGEST_WIDTH,
+            ),
+            ("feed-forward size", self.intermediate, LARGEST_WIDTH),
+            ("context length", self.context_length, LONGEST_CONTEXT),
+        ];
+        for (what, value, most) in dimensions {
+            if value == 0 || value > most {
+                return wrong(format!("{what} is {value}; it must be 1 to {most}"));
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return wrong(format!(
+                "{} attention heads do not divide among {} KV heads",
+                self.heads, self.kv_heads
+            ));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return wrong(format!(
+                "head size {} is odd; rotary embedding turns pairs",
+                self.head_dim
+            ));
+        }
+        if !(self.eps > 0.0 && self.eps < 1.0) {
+            return wrong(format!("norm epsilon {} is not between 0 and 1", self.eps));
+        }
+        if let RopeScaling::Divisors(divisors) = &self.rope_scaling
+            && divisors.len() != self.head_dim / 2
+        {
+            return wrong(format!(
+                "{} rotary frequency divisors for heads of {}; there must be {}",
+                divisors.len(),
+                self.head_dim,
+                self.head_dim / 2
+            ));
+        }
+        Ok(self)
+    }
+}

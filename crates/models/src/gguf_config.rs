@@ -1,0 +1,246 @@
+//! Owns the reading of a GGUF file's `ARCH.*` keys: every one must be read, as with `config.json`.
+
+use crate::decoder::{Biases, DecoderSpec};
+use crate::error::{ModelError, Result};
+use crate::names::{LayerTensor, Names};
+use mettle_plan::{RopeScaling, RopeStyle};
+use mettle_tensor::{TensorSource, blocks};
+use mettle_weights::Metadata;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// llama.cpp's default where a file names no base.
+const DEFAULT_BASE: f32 = 10_000.0;
+/// Divisors of the rotary frequencies, as converters store Llama 3's scaling.
+const ROPE_DIVISORS: &str = "rope_freqs.weight";
+const SOURCE: &str = "GGUF metadata";
+
+pub struct GgufConfig<'a> {
+    architecture: &'static str,
+    metadata: &'a Metadata,
+    pub tensors: &'a dyn TensorSource,
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> GgufConfig<'a> {
+    pub fn new(
+        architecture: &'static str,
+        metadata: &'a Metadata,
+        tensors: &'a dyn TensorSource,
+    ) -> GgufConfig<'a> {
+        GgufConfig {
+            architecture,
+            metadata,
+            tensors,
+            read: RefCell::default(),
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        let key = format!("{}.{name}", self.architecture);
+        self.read.borrow_mut().insert(key.clone());
+        key
+    }
+
+    pub fn size_or_none(&self, name: &str) -> Result<Option<usize>> {
+        let value = self.metadata.get_u64(&self.key(name))?;
+        Ok(value.map(|v| usize::try_from(v).unwrap_or(usize::MAX)))
+    }
+
+    pub fn size(&self, name: &str) -> Result<usize> {
+        self.size_or_none(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    fn float_or_none(&self, name: &str) -> Result<Option<f32>> {
+        Ok(self.metadata.get_f32(&self.key(name))?)
+    }
+
+    fn text_or_none(&self, name: &str) -> Result<Option<&'a str>> {
+        Ok(self.metadata.get_str(&self.key(name))?)
+    }
+
+    fn must_be(&self, name: &str, expected: usize) -> Result<()> {
+        match self.size_or_none(name)? {
+            Some(found) if found != expected => {
+                Err(self.unsupported(name, found, format!("only {expected} is")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn unsupported(
+        &self,
+        name: &str,
+        value: impl ToString,
+        supported: impl Into<String>,
+    ) -> ModelError {
+        ModelError::Unsupported {
+            source_name: SOURCE.into(),
+            key: self.key(name),
+            value: value.to_string(),
+            supported: supported.into(),
+        }
+    }
+
+    fn missing(&self, name: &str) -> ModelError {
+        ModelError::MissingKey {
+            source_name: SOURCE.into(),
+            key: self.key(name),
+        }
+    }
+
+    /// Refuses keys of the architecture that were not read.
+    fn finish(&self) -> Result<()> {
+        let read = self.read.borrow();
+        let prefix = format!("{}.", self.architecture);
+        let unknown = |key: &&str| key.starts_with(&prefix) && !read.contains(*key);
+        match self.metadata.keys().find(unknown) {
+            None => Ok(()),
+            Some(key) => Err(ModelError::UnknownKey {
+                source_name: SOURCE.into(),
+                key: key.to_owned(),
+                value: value_text(self.metadata, key),
+            }),
+        }
+    }
+
+    /// Whether layer 0 has this projection's bias; all layers must then.
+    pub fn has_bias(&self, tensor: LayerTensor) -> bool {
+        let name = format!("{}.bias", Names::Gguf.layer(0, tensor));
+        self.tensors.find(&name).is_some()
+    }
+
+    /// The decoder that the file describes. Absent keys mean what they mean to llama.cpp: as many KV heads as heads,
+    /// heads that share the hidden size among them, a rotary base of 10000.
+    pub fn decoder(
+        self,
+        rope_style: RopeStyle,
+        biases: Biases,
+        qk_norm: bool,
+    ) -> Result<DecoderSpec> {
+        let hidden = self.size("embedding_length")?;
+        let heads = self.size("attention.head_count")?;
+        let key_length = self.size_or_none("attention.key_length")?;
+        let head_dim = key_length.unwrap_or(hidden / heads.max(1));
+        let context_length = self.size("context_length")?;
+        self.must_be("attention.value_length", head_dim)?;
+        self.must_be("rope.dimension_count", head_dim)?;
+        self.must_be("expert_count", 0)?;
+        self.must_be("expert_used_count", 0)?;
+        // How the converter's input was laid out; the tensors in the file are not.
+        self.text_or_none("tensor_data_layout")?;
+        if let Some(window) = self.size_or_none("attention.sliding_window")?
+            && window < context_length
+        {
+            let later = "windows come later; only one as long as the context is";
+            return Err(self.unsupported("attention.sliding_window", window, later));
+        }
+        let mut unread = Vec::new();
+        let rope_scaling = self.rope_scaling(&mut unread)?;
+        let spec = DecoderSpec {
+            architecture: self.architecture,
+            vocab: self.vocab()?,
+            hidden,
+            layers: self.size("block_count")?,
+            heads,
+            kv_heads: self
+                .size_or_none("attention.head_count_kv")?
+                .unwrap_or(heads),
+            head_dim,
+            intermediate: self.size("feed_forward_length")?,
+            eps: self
+                .float_or_none("attention.layer_norm_rms_epsilon")?
+                .ok_or_else(|| self.missing("attention.layer_norm_rms_epsilon"))?,
+            rope_base: self
+                .float_or_none("rope.freq_base")?
+                .unwrap_or(DEFAULT_BASE),
+            rope_scaling,
+            rope_style,
+            biases,
+            qk_norm,
+            tied: self.tensors.find(Names::Gguf.head()).is_none(),
+            context_length,
+            names: Names::Gguf,
+            unread,
+        };
+        self.finish()?;
+        spec.check(SOURCE)
+    }
+
+    /// The rows of the embedding table; a file that also states the number must agree.
+    fn vocab(&self) -> Result<usize> {
+        let stated = self.size_or_none("vocab_size")?;
+        let name = Names::Gguf.embedding();
+        let index = self.tensors.find(name);
+        let shape = index.map(|i| self.tensors.tensors()[i].shape.as_slice());
+        match (shape, stated) {
+            (Some(&[rows, _]), Some(stated)) if rows != stated => Err(ModelError::Dimensions {
+                source_name: SOURCE.into(),
+                problem: format!("{name} has {rows} rows, the vocabulary size is {stated}"),
+            }),
+            (Some(&[rows, _]), _) => Ok(rows),
+            (_, Some(stated)) => Ok(stated),
+            (_, None) => Err(self.missing("vocab_size")),
+        }
+    }
+
+    fn rope_scaling(&self, unread: &mut Vec<String>) -> Result<RopeScaling> {
+        // They speak of how a model was trained, or belong to the kinds refused below.
+        self.size_or_none("rope.scaling.original_context_length")?;
+        self.metadata
+            .get_bool(&self.key("rope.scaling.finetuned"))?;
+        let factor = self.float_or_none("rope.scaling.factor")?;
+        let kind = self.text_or_none("rope.scaling.type")?;
+        let divisors = self.rope_divisors()?;
+        match (kind, divisors) {
+            (None | Some("none"), None) => Ok(RopeScaling::None),
+            (None | Some("none"), Some(divisors)) => {
+                unread.push(ROPE_DIVISORS.to_owned());
+                Ok(RopeScaling::Divisors(divisors))
+            }
+            (Some("linear"), None) => {
+                let factor = factor.ok_or_else(|| self.missing("rope.scaling.factor"))?;
+                if !(factor > 0.0 && factor.is_finite()) {
+                    return Err(self.unsupported("rope.scaling.factor", factor, "above 0 is"));
+                }
+                Ok(RopeScaling::Linear { factor })
+            }
+            (Some(kind), Some(_)) => Err(self.unsupported(
+                "rope.scaling.type",
+                kind,
+                format!("not together with {ROPE_DIVISORS}"),
+            )),
+            (Some(kind), None) => {
+                Err(self.unsupported("rope.scaling.type", kind, "none and linear are"))
+            }
+        }
+    }
+
+    fn rope_divisors(&self) -> Result<Option<Vec<f32>>> {
+        let Some(index) = self.tensors.find(ROPE_DIVISORS) else {
+            return Ok(None);
+        };
+        let view = self.tensors.view(index);
+        let mut divisors = vec![0.0; view.shape.iter().product()];
+        blocks::dequantize(view.dtype, view.bytes, &mut divisors).map_err(|e| {
+            ModelError::Dimensions {
+                source_name: ROPE_DIVISORS.into(),
+                problem: e.to_string(),
+            }
+        })?;
+        match divisors.iter().find(|d| !(**d > 0.0 && d.is_finite())) {
+            None => Ok(Some(divisors)),
+            Some(wrong) => Err(ModelError::Dimensions {
+                source_name: ROPE_DIVISORS.into(),
+                problem: format!("a rotary frequency is divided by {wrong}"),
+            }),
+        }
+    }
+}
+
+fn value_text(metadata: &Metadata, key: &str) -> String {
+    let text = metadata
+        .get(key)
+        .map_or_else(String::new, |v| format!("{v:?}"));
+    text.chars().take(80).collect()
+}

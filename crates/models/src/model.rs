@@ -1,0 +1,49 @@
+//! Owns an open model: what it is, where its weights are and how its text is made. Runs nothing.
+
+use crate::decoder::DecoderSpec;
+use crate::error::Result;
+use crate::text_files::TextFiles;
+use mettle_plan::{KvElement, Plan};
+use mettle_tensor::{DType, TensorSource};
+use mettle_text::{GenerationDefaults, Tokenizer};
+use std::sync::{Arc, OnceLock};
+
+pub struct Model {
+    /// The file's or folder's name.
+    pub name: String,
+    pub spec: DecoderSpec,
+    /// What a sequence may hold: the model's own limit, or the lower one asked for.
+    pub context_length: usize,
+    pub vocab_size: usize,
+    pub tensors: Arc<dyn TensorSource>,
+    pub kv_element: KvElement,
+    /// The template's source. Compile it with the tokenizer's special tokens.
+    pub chat_template: Option<String>,
+    pub generation: GenerationDefaults,
+    /// Every id that ends an answer, ascending.
+    pub eos_ids: Vec<u32>,
+    pub(crate) text: TextFiles,
+    pub(crate) tokenizer: OnceLock<Arc<Tokenizer>>,
+}
+
+impl Model {
+    pub fn architecture(&self) -> &'static str {
+        self.spec.architecture
+    }
+
+    /// The forward pass, unfused, with the weights' types as the source stores them.
+    pub fn plan(&self) -> Plan {
+        let mut plan = self.spec.plan(&self.name, DType::F32, self.kv_element);
+        plan.adopt_types(&*self.tensors);
+        plan
+    }
+
+    /// Built when first asked for: a folder without tokenizer files serves token ids all the same.
+    pub fn tokenizer(&self) -> Result<Arc<Tokenizer>> {
+        if let Some(tokenizer) = self.tokenizer.get() {
+            return Ok(tokenizer.clone());
+        }
+        let built = Arc::new(self.text.tokenizer(&self.name)?);
+        Ok(self.tokenizer.get_or_init(|| built).clone())
+    }
+}

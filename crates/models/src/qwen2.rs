@@ -1,0 +1,31 @@
+//! Owns Qwen2 and Qwen2.5: query, key and value projections have biases.
+
+use crate::config::Config;
+use crate::decoder::{Biases, DecoderSpec};
+use crate::error::Result;
+use crate::gguf_config::GgufConfig;
+use crate::hf_decoder::{self, Shape};
+use mettle_plan::RopeStyle;
+use mettle_tensor::TensorSource;
+use mettle_weights::Metadata;
+use serde_json::Value;
+
+pub const NAME: &str = "qwen2";
+
+const BIASES: Biases = Biases {
+    qkv: true,
+    output: false,
+    feed_forward: false,
+};
+
+pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
+    let config = Config::new("config.json", json)?;
+    let shape = Shape::read(&config)?;
+    hf_decoder::refuse_windows(&config)?;
+    config.must_be("use_mrope", false)?;
+    hf_decoder::finish(config, NAME, shape, BIASES, false)
+}
+
+pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
+    GgufConfig::new(NAME, metadata, tensors).decoder(RopeStyle::Neox, BIASES, false)
+}

@@ -1,0 +1,410 @@
+//! What is wrong with a model is named: keys, values, tensors, numbers.
+
+use expect_test::{Expect, expect};
+use mettle_models::{LoadFormat, Model, OpenOptions, PlanOptions, decoder_from_hf, plans};
+use mettle_plan::bind;
+use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/models")
+        .join(name)
+}
+
+fn config(name: &str) -> Value {
+    let bytes = std::fs::read(fixture(name).join("config.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// The error of a fixture's config after `change`.
+fn check_config(name: &str, change: impl Fn(&mut Value), expected: Expect) {
+    let mut config = config(name);
+    change(&mut config);
+    let text = match decoder_from_hf(&config) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&text);
+}
+
+fn set(key: &'static str, value: Value) -> impl Fn(&mut Value) {
+    move |config| config[key] = value.clone()
+}
+
+fn without(key: &'static str) -> impl Fn(&mut Value) {
+    move |config| drop(config.as_object_mut().unwrap().remove(key))
+}
+
+#[test]
+fn keys_that_could_change_the_maths() {
+    check_config(
+        "llama",
+        set("logit_scale", json!(0.5)),
+        expect![
+            "config.json: logit_scale = 0.5 is not known to this architecture and could change its maths"
+        ],
+    );
+    check_config("llama", set("bos_token_id", json!(7)), expect!["no error"]);
+    check_config(
+        "llama",
+        set("pretraining_tp", json!(2)),
+        expect!["config.json: pretraining_tp = 2 is not supported (only 1 is)"],
+    );
+    check_config(
+        "llama",
+        set("hidden_act", json!("gelu")),
+        expect![[r#"config.json: hidden_act = "gelu" is not supported (only "silu" is)"#]],
+    );
+    check_config(
+        "llama",
+        set("quantization_config", json!({"quant_method": "gptq"})),
+        expect![[
+            r#"config.json: quantization_config = {"quant_method":"gptq"} is not supported (unquantized safetensors are)"#
+        ]],
+    );
+    check_config(
+        "llama",
+        set("model_type", json!("mamba")),
+        expect![
+            "architecture mamba (model_type in config.json) is not supported (supported: llama, mistral, qwen2, qwen3)"
+        ],
+    );
+    check_config(
+        "llama",
+        without("rms_norm_eps"),
+        expect!["config.json: rms_norm_eps is missing"],
+    );
+    check_config(
+        "llama",
+        set("vocab_size", json!("many")),
+        expect![[
+            r#"config.json: vocab_size must be an integer that is not negative, found "many""#
+        ]],
+    );
+}
+
+#[test]
+fn windows_wait() {
+    check_config(
+        "mistral",
+        set("sliding_window", json!(256)),
+        expect![
+            "config.json: sliding_window = 256 is not supported (windows come later; only null or at least the context of 512 is)"
+        ],
+    );
+    check_config(
+        "mistral",
+        set("sliding_window", json!(512)),
+        expect!["no error"],
+    );
+    check_config(
+        "mistral",
+        without("sliding_window"),
+        expect!["config.json: sliding_window is missing"],
+    );
+    check_config(
+        "qwen2",
+        set("use_sliding_window", json!(true)),
+        expect![
+            "config.json: use_sliding_window = true is not supported (windows come later; only false is)"
+        ],
+    );
+    check_config(
+        "qwen3",
+        set(
+            "layer_types",
+            json!(["full_attention", "sliding_attention"]),
+        ),
+        expect![[
+            r#"config.json: layer_types = ["full_attention","sliding_attention"] is not supported (only full_attention is)"#
+        ]],
+    );
+}
+
+#[test]
+fn rotary_embedding_in_both_styles() {
+    let both = |config: &mut Value| config["rope_theta"] = json!(5.0);
+    check_config(
+        "llama",
+        both,
+        expect!["config.json: rope_theta = 5.0 is not supported (rope_parameters says 10000)"],
+    );
+    check_config(
+        "smollm2",
+        set("rope_scaling", json!({"type": "dynamic", "factor": 2.0})),
+        expect![[
+            r#"config.json: rope_scaling: type = "dynamic" is not supported (default, linear and llama3 are)"#
+        ]],
+    );
+    check_config(
+        "smollm2",
+        set("rope_scaling", json!({"type": "linear", "factor": 0.0})),
+        expect!["config.json: rotary embedding with factor 0"],
+    );
+    check_config(
+        "llama31",
+        |config| config["rope_parameters"]["truncate"] = json!(true),
+        expect![
+            "config.json: rope_parameters: truncate = true is not known to this architecture and could change its maths"
+        ],
+    );
+    // The same scaling as transformers 4 writes it gives the same model.
+    let new = config("llama31");
+    let mut old = new.clone();
+    let parameters = old
+        .as_object_mut()
+        .unwrap()
+        .remove("rope_parameters")
+        .unwrap();
+    old["rope_theta"] = parameters["rope_theta"].clone();
+    old["rope_scaling"] = parameters;
+    old["rope_scaling"]
+        .as_object_mut()
+        .unwrap()
+        .remove("rope_theta");
+    assert_eq!(
+        decoder_from_hf(&new).unwrap(),
+        decoder_from_hf(&old).unwrap()
+    );
+}
+
+#[test]
+fn absurd_dimensions() {
+    check_config(
+        "llama",
+        set("num_attention_heads", json!(0)),
+        expect!["config.json: attention heads is 0; it must be 1 to 1048576"],
+    );
+    check_config(
+        "llama",
+        set("num_key_value_heads", json!(3)),
+        expect!["config.json: 5 attention heads do not divide among 3 KV heads"],
+    );
+    check_config(
+        "llama",
+        set("head_dim", json!(15)),
+        expect!["config.json: head size 15 is odd; rotary embedding turns pairs"],
+    );
+    check_config(
+        "llama",
+        set("num_hidden_layers", json!(1_000_000_000)),
+        expect!["config.json: layers is 1000000000; it must be 1 to 2000"],
+    );
+    check_config(
+        "llama",
+        set("hidden_size", json!(u64::MAX)),
+        expect!["config.json: hidden size is 18446744073709551615; it must be 1 to 1048576"],
+    );
+    check_config(
+        "llama",
+        set("num_attention_heads", json!(1_000_000)),
+        expect!["config.json: heads x head size is 16000000; it must be 1 to 1048576"],
+    );
+    check_config(
+        "llama",
+        set("rms_norm_eps", json!(-1)),
+        expect!["config.json: norm epsilon -1 is not between 0 and 1"],
+    );
+}
+
+/// A source with a model's tensors, some of them changed.
+struct Listed(Vec<TensorInfo>);
+
+impl TensorSource for Listed {
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.0
+    }
+    fn view(&self, _: usize) -> TensorView<'_> {
+        unreachable!("binding reads no bytes")
+    }
+}
+
+fn check_tensors(path: &str, change: impl Fn(&mut Vec<TensorInfo>), expected: Expect) {
+    let model = Model::open(&fixture(path), OpenOptions::default()).unwrap();
+    let mut tensors = model.tensors.tensors().to_vec();
+    change(&mut tensors);
+    let text = match bind(&model.plan(), &Listed(tensors)) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&text);
+}
+
+fn extra(name: &'static str) -> impl Fn(&mut Vec<TensorInfo>) {
+    move |tensors| {
+        tensors.push(TensorInfo {
+            name: name.to_owned(),
+            dtype: DType::F32,
+            shape: vec![4],
+        })
+    }
+}
+
+#[test]
+fn tensors_that_are_missing_extra_or_misshapen() {
+    let remove = |name: &'static str| move |t: &mut Vec<TensorInfo>| t.retain(|t| t.name != name);
+    check_tensors(
+        "qwen3",
+        remove("model.layers.1.self_attn.q_norm.weight"),
+        expect!["tensor model.layers.1.self_attn.q_norm.weight is missing from the model file"],
+    );
+    check_tensors(
+        "qwen2/model.gguf",
+        remove("blk.2.attn_v.bias"),
+        expect!["tensor blk.2.attn_v.bias is missing from the model file"],
+    );
+    check_tensors(
+        "llama",
+        extra("model.layers.0.self_attn.q_proj.bias"),
+        expect![
+            "the model file has a tensor that this architecture does not use: model.layers.0.self_attn.q_proj.bias"
+        ],
+    );
+    check_tensors(
+        "llama/model.gguf",
+        extra("blk.0.attn_q_norm.weight"),
+        expect![
+            "the model file has a tensor that this architecture does not use: blk.0.attn_q_norm.weight"
+        ],
+    );
+    check_tensors(
+        "mistral",
+        |tensors| {
+            let found = tensors
+                .iter_mut()
+                .find(|t| t.name.ends_with("2.mlp.down_proj.weight"));
+            found.unwrap().shape.reverse();
+        },
+        expect![
+            "tensor model.layers.2.mlp.down_proj.weight has shape [112, 48], the model's config makes it [48, 112]"
+        ],
+    );
+}
+
+#[test]
+fn tensors_that_may_be_there_unread() {
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    check_tensors("llama", extra(frequencies), expect!["no error"]);
+    // Tied: the head may be stored all the same. Untied: it is read.
+    check_tensors("qwen2", extra("lm_head.weight"), expect!["no error"]);
+    let model = Model::open(&fixture("llama31/model.gguf"), OpenOptions::default()).unwrap();
+    assert_eq!(model.plan().unread, ["rope_freqs.weight"]);
+}
+
+/// The error of a fixture's GGUF file after replacing `from` by as many bytes.
+fn check_gguf(name: &str, from: &[u8], to: &[u8], expected: Expect) {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = std::fs::read(fixture(name).join("model.gguf")).unwrap();
+    let at = bytes.windows(from.len()).position(|w| w == from).unwrap();
+    bytes[at..at + from.len()].copy_from_slice(to);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    let text = match Model::open(&path, OpenOptions::default()) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn gguf_keys_that_could_change_the_maths() {
+    check_gguf(
+        "llama",
+        b"llama.rope.freq_base",
+        b"llama.rope.freq_bend",
+        expect![
+            "GGUF metadata: llama.rope.freq_bend = F32(10000.0) is not known to this architecture and could change its maths"
+        ],
+    );
+    check_gguf(
+        "llama",
+        b"llama.block_count",
+        b"llama.block_cound",
+        expect!["GGUF metadata: llama.block_count is missing"],
+    );
+    check_gguf(
+        "qwen3",
+        b"\x05\0\0\0\0\0\0\0qwen3",
+        b"\x05\0\0\0\0\0\0\0qwen9",
+        expect![
+            "architecture qwen9 (general.architecture in the GGUF file) is not supported (supported: llama, qwen2, qwen3)"
+        ],
+    );
+    // An unsigned 32-bit 16 becomes 14: the rotated part of a head would not be the head.
+    check_gguf(
+        "llama",
+        b"llama.rope.dimension_count\x04\0\0\0\x10",
+        b"llama.rope.dimension_count\x04\0\0\0\x0e",
+        expect!["GGUF metadata: llama.rope.dimension_count = 14 is not supported (only 16 is)"],
+    );
+    check_gguf(
+        "llama",
+        b"llama.attention.head_count\x04\0\0\0\x05",
+        b"llama.attention.head_count\x04\0\0\0\0",
+        expect!["GGUF metadata: attention heads is 0; it must be 1 to 1048576"],
+    );
+    check_gguf(
+        "llama",
+        b"llama.vocab_size\x04\0\0\0\x0b\x01",
+        b"llama.vocab_size\x04\0\0\0\x0c\x01",
+        expect!["GGUF metadata: token_embd.weight has 267 rows, the vocabulary size is 268"],
+    );
+}
+
+fn open_error(path: &Path, options: OpenOptions) -> String {
+    match Model::open(path, options) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn paths_that_are_no_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |error: String| error.replace(&folder.path().display().to_string(), "DIR");
+    let open = || shown(open_error(folder.path(), OpenOptions::default()));
+    expect!["DIR is not a model: the folder has neither config.json nor a .gguf file"]
+        .assert_eq(&open());
+    for name in ["a.gguf", "b.gguf"] {
+        std::fs::write(folder.path().join(name), b"").unwrap();
+    }
+    expect!["DIR is not a model: the folder has 2 .gguf files; name one of them"]
+        .assert_eq(&open());
+    std::fs::write(folder.path().join("config.json"), b"{").unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
+    expect!["DIR/config.json is not valid JSON: EOF while parsing an object at line 1 column 1"]
+        .assert_eq(&open());
+    let missing = folder.path().join("none");
+    let error = shown(open_error(&missing, OpenOptions::default()));
+    expect!["cannot read DIR/none: No such file or directory (os error 2)"].assert_eq(&error);
+    let error = match plans("no-such-model", &PlanOptions::default()) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    expect!["there is no model or config called no-such-model; built in are: deepseek-v3, gemma-3-4b, gpt-oss-20b, llama-3.1-8b, mistral-7b, qwen2-0.5b, qwen3-0.6b, qwen3-next-80b-a3b, smollm2-135m, t5-small"]
+    .assert_eq(&error);
+}
+
+#[test]
+fn options_that_do_not_fit() {
+    let path = fixture("llama");
+    let long = OpenOptions {
+        context_length: Some(513),
+        ..OpenOptions::default()
+    };
+    let error = open_error(&path, long);
+    assert!(
+        error.ends_with("a context of 513 tokens was asked for; the model's is 512"),
+        "{error}"
+    );
+    let quantized = OpenOptions {
+        load_format: LoadFormat::Dummy { seed: 1 },
+        weight_type: Some(DType::Q4_K),
+        ..OpenOptions::default()
+    };
+    expect!["random weights of type Q4_K for model.embed_tokens.weight: rows of 80 are not whole blocks of 256"]
+        .assert_eq(&open_error(&path, quantized));
+}
