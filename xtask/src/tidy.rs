@@ -2,6 +2,7 @@
 
 use crate::steps::repository;
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
@@ -71,6 +72,7 @@ fn dependencies(faults: &mut Vec<String>) -> Result<()> {
 
 /// Files that git tracks or would track.
 fn files(faults: &mut Vec<String>) -> Result<()> {
+    let mut system_files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let listed = std::process::Command::new("git")
         .current_dir(repository())
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -89,7 +91,16 @@ fn files(faults: &mut Vec<String>) -> Result<()> {
         }
         if name.ends_with(".rs") {
             source(name, &path, faults)?;
+            if let Some(owner) = names_a_system(name, &path)? {
+                system_files.entry(owner).or_default().push(name.to_owned());
+            }
         }
+    }
+    for (owner, files) in system_files.iter().filter(|(_, files)| files.len() > 1) {
+        faults.push(format!(
+            "{owner}: cfg(target_os) in more than one file: {}",
+            files.join(", ")
+        ));
     }
     Ok(())
 }
@@ -113,16 +124,16 @@ fn source(name: &str, path: &Path, faults: &mut Vec<String>) -> Result<()> {
             faults.push(format!("{name}: {stub}"));
         }
     }
-    if text.contains("target_os") && name.starts_with("crates/") {
-        let allowed = [
-            "crates/weights/src/download/home.rs",
-            "crates/cli/src/machine.rs",
-        ];
-        if !allowed.contains(&name) && !name.contains("/tests/") {
-            faults.push(format!(
-                "{name}: cfg(target_os) lives in one place per crate"
-            ));
-        }
-    }
     Ok(())
+}
+
+/// The crate of a file that ships code for one operating system only; tests may be as particular as they like.
+fn names_a_system(name: &str, path: &Path) -> Result<Option<String>> {
+    let Some((owner, file)) = name.split_once("/src/") else {
+        return Ok(None);
+    };
+    let text = std::fs::read_to_string(path)?;
+    let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let found = shipped.contains("target_os") && !file.contains("tests");
+    Ok((found && owner != "xtask").then(|| owner.to_owned()))
 }

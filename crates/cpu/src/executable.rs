@@ -4,7 +4,7 @@ use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::Scratch;
 use crate::kv::KvPool;
-use crate::memory::{AlignedBytes, Rows};
+use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
 use crate::program::{Call, Kernel, translate};
 use crate::run::Run;
@@ -29,7 +29,7 @@ pub struct CpuExecutable {
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) kv: KvPool,
     pub(crate) quantized: QuantizedRows,
-    pub(crate) threads: Vec<Mutex<ThreadScratch>>,
+    pub(crate) threads: Vec<PerThread<ThreadScratch>>,
     pub(crate) state: StepState,
     pub(crate) taps: Vec<(String, Mutex<Vec<f32>>)>,
     /// The taps' values after the last step.
@@ -84,6 +84,14 @@ impl CpuExecutable {
         let arena = Arena::new(plan, &bounds, size_of::<f32>());
         let memory = AlignedBytes::zeroed("scratch memory", arena.bytes)?;
         // Refuses what cannot run before gigabytes are read.
+        let cut = bound.iter().find(|b| !plan.weight_of(b.id).is_uncut());
+        if let Some(weight) = cut {
+            let name = plan.weight_of(weight.id).name();
+            return Err(BackendError::Unsupported {
+                backend: "cpu",
+                what: format!("weights that are parts of tensors ({name})"),
+            });
+        }
         let calls = translate(plan, &arena, &memory, &options.taps)?;
         let kv = KvPool::new(&plan.kv_groups, &options.page_layout, options.kv_pages)?;
         let weights = Weights::load(plan, &bound, source, threads)?;
@@ -95,7 +103,7 @@ impl CpuExecutable {
         let (head_dim, sharing) = largest_attention(&calls);
         let threads = (0..threads)
             .map(|_| {
-                Ok(Mutex::new(ThreadScratch {
+                Ok(PerThread::new(ThreadScratch {
                     attention: Scratch::new(head_dim, sharing),
                     quantized: QuantizedRows::new(OWN_ROWS, columns)?,
                 }))

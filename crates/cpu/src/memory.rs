@@ -2,6 +2,7 @@
 
 use mettle_plan::BackendError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::UnsafeCell;
 
 pub const ALIGNMENT: usize = 64;
 
@@ -108,5 +109,25 @@ impl Rows {
             stride: self.stride,
             width,
         }
+    }
+}
+
+/// Something that one thread at a time works in, without a lock.
+pub struct PerThread<T>(UnsafeCell<T>);
+
+// SAFETY: `get` is unsafe, and its caller promises that only one thread uses the value.
+unsafe impl<T: Send> Sync for PerThread<T> {}
+
+impl<T> PerThread<T> {
+    pub fn new(value: T) -> PerThread<T> {
+        PerThread(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    /// Nobody else uses the value while the result lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn get(&self) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
     }
 }

@@ -1,6 +1,7 @@
 //! Owns the worker threads. A whole step runs on all of them at once; inside it they meet at barriers.
 //! Waiting spins briefly, because a step has hundreds of short ops, and then sleeps, because cores may be taken by others.
 
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -82,7 +83,8 @@ struct Job(*const (dyn Fn(usize) + Sync));
 unsafe impl Send for Job {}
 
 struct Shared {
-    job: Mutex<Option<Job>>,
+    /// Written by the caller of `run` before `start`, read by the workers between `start` and `finish`.
+    job: UnsafeCell<Option<Job>>,
     start: Barrier,
     finish: Barrier,
     /// For the ops inside a job.
@@ -90,6 +92,11 @@ struct Shared {
     stop: AtomicBool,
     panicked: AtomicBool,
 }
+
+// SAFETY: `job` is the only part that is not Sync by itself, and the barriers separate its writer from its readers.
+unsafe impl Sync for Shared {}
+// SAFETY: as for `Job`.
+unsafe impl Send for Shared {}
 
 pub struct Pool {
     shared: Arc<Shared>,
@@ -101,7 +108,7 @@ impl Pool {
     pub fn new(threads: usize) -> std::io::Result<Pool> {
         assert!(threads > 0, "a pool has at least the caller's thread");
         let shared = Arc::new(Shared {
-            job: Mutex::new(None),
+            job: UnsafeCell::new(None),
             start: Barrier::new(threads),
             finish: Barrier::new(threads),
             inner: Barrier::new(threads),
@@ -141,11 +148,8 @@ impl Pool {
                 job,
             )
         });
-        *self
-            .shared
-            .job
-            .lock()
-            .expect("the job lock is never held over a panic") = Some(erased);
+        // SAFETY: the workers wait at `start`; `&mut self` keeps other callers out.
+        unsafe { *self.shared.job.get() = Some(erased) };
         self.shared.start.wait();
         job(0);
         self.shared.finish.wait();
@@ -162,10 +166,8 @@ fn work(shared: &Shared, index: usize) {
         if shared.stop.load(Ordering::Acquire) {
             return;
         }
-        let job = *shared
-            .job
-            .lock()
-            .expect("the job lock is never held over a panic");
+        // SAFETY: the caller wrote it before `start` and writes it again only after `finish`.
+        let job = unsafe { *shared.job.get() };
         if let Some(Job(job)) = job {
             // SAFETY: `run` waits at `finish` before its borrow of the closure ends.
             let outcome =

@@ -208,6 +208,9 @@ impl View<'_> {
                 if o.window.is_some() {
                     return refuse("with a sliding window");
                 }
+                if o.visible_to.is_some() {
+                    return refuse("between marked tokens (images)");
+                }
                 if o.softcap.is_some() || o.sinks.is_some() || o.bias.is_some() {
                     return refuse("with a softcap, sinks or a bias");
                 }

@@ -25,9 +25,8 @@ impl<'a> Run<'a> {
     }
 
     pub fn all_calls(&self, thread: usize, barrier: &Barrier) {
-        let mut scratch = self.cpu.threads[thread]
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: a step runs each thread number once, and steps do not overlap (`submit` has `&mut self`).
+        let scratch = unsafe { self.cpu.threads[thread].get() };
         self.fill_angles(thread);
         barrier.wait();
         for call in &self.cpu.calls {
@@ -37,7 +36,7 @@ impl<'a> Run<'a> {
             // SAFETY: the barriers before this call are those that `hazards` asks for: no unfinished call writes what
             // this one reads or touches what it writes. Inside the call, threads take disjoint shares. Row counts are
             // within the bounds that the arena was planned with (`StepState::prepare` checked them).
-            unsafe { self.call(call, thread, &mut scratch, barrier) };
+            unsafe { self.call(call, thread, scratch, barrier) };
             if !call.taps.is_empty() {
                 barrier.wait();
                 if thread == 0 {

@@ -61,6 +61,9 @@ impl StepState {
         {
             return bad("its parts have different lengths".into());
         }
+        if let Some(extra) = step.extras.first() {
+            return bad(format!("no op here reads input buffer {}", extra.buffer.0));
+        }
         self.token_ids.clear();
         for token in &step.tokens {
             match *token {

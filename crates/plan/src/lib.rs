@@ -30,7 +30,7 @@ pub use op::*;
 pub use plan::{Node, Plan, Tap};
 pub use rope::{Rope, RopeId, RopeScaling, RopeStyle};
 pub use step::{
-    BlockId, ContextLen, GroupTables, InputToken, OutputKind, QueryLen, Slot, StepInput,
-    StepOutput, Ticket, TokenRow,
+    BlockId, ContextLen, ExtraInput, GroupTables, InputToken, InputValues, OutputKind, QueryLen,
+    Slot, StepInput, StepOutput, Ticket, TokenRow,
 };
 pub use weight::{Cut, Part, Take, Weight, WeightId};

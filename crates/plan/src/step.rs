@@ -1,6 +1,7 @@
 //! Owns what one step is given and what it gives back: plain numbers, built once per step on the host.
 //! The types keep a query length from being read as a context length and a slot as a block.
 
+use crate::buffer::BufferId;
 use crate::dim::Sizes;
 
 /// A page of the KV pool.
@@ -79,6 +80,21 @@ impl GroupTables {
     }
 }
 
+/// The rows of one more input buffer of the plan: media embeddings and their places, adapter slots, encoder tokens,
+/// sampling parameters, grammar masks. Token ids and logit rows have fields of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExtraInput {
+    pub buffer: BufferId,
+    pub values: InputValues,
+}
+
+/// Row after row, as wide as the buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InputValues {
+    F32(Vec<f32>),
+    U32(Vec<u32>),
+}
+
 /// One step: the tokens of all sequences one after another, and where their context lies.
 #[derive(Clone, Debug)]
 pub struct StepInput {
@@ -92,6 +108,8 @@ pub struct StepInput {
     pub tables: Vec<GroupTables>,
     /// Token rows whose output is wanted, ascending.
     pub logit_rows: Vec<TokenRow>,
+    /// What the plan's other input buffers are filled with.
+    pub extras: Vec<ExtraInput>,
     pub output: OutputKind,
 }
 
@@ -104,6 +122,7 @@ impl StepInput {
             context_lens: Vec::new(),
             tables: vec![GroupTables::default(); groups],
             logit_rows: Vec::new(),
+            extras: Vec::new(),
             output: OutputKind::Logits,
         }
     }
@@ -117,6 +136,7 @@ impl StepInput {
         self.context_lens.clear();
         self.tables.iter_mut().for_each(GroupTables::clear);
         self.logit_rows.clear();
+        self.extras.clear();
     }
 
     /// Adds the tokens of one sequence, starting at position `first`. Its tables are pushed by the pager.
@@ -137,6 +157,7 @@ impl StepInput {
         QueryLen(self.query_start[sequence + 1] - self.query_start[sequence])
     }
 
+    /// The sizes of a text step. Rows of media, encoders and experts follow from the extras and the plan.
     pub fn sizes(&self) -> Sizes {
         Sizes {
             tokens: self.tokens.len(),

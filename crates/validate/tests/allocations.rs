@@ -1,0 +1,65 @@
+//! The decode step allocates nothing.
+
+mod common;
+
+use mettle_cpu::CpuBackend;
+use mettle_plan::{
+    Backend, BlockId, InputToken, PageLayout, PrepareOptions, Sizes, StepInput, TokenRow, passes,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_hundred_decode_steps_allocate_nothing() {
+    let path = common::fixtures().join("models/llama31-q8_0/model.gguf");
+    let model = common::open(&path, mettle_plan::KvElement::F16);
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let page_layout = PageLayout::new(&plan.kv_groups, 32);
+    let kv_pages = page_layout.sequence_pages(128);
+    let options = PrepareOptions {
+        bounds: Sizes::bounds(64, 4),
+        kv_pages,
+        page_layout,
+        taps: Vec::new(),
+    };
+    let mut executable = CpuBackend::new(2)
+        .prepare(&plan, &*model.tensors, options)
+        .unwrap();
+    let pages: Vec<BlockId> = (0..kv_pages as u32).map(BlockId).collect();
+    let mut step = StepInput::new(1);
+    let mut before = 0;
+    for position in 0..110 {
+        if position == 10 {
+            before = ALLOCATIONS.load(Ordering::Relaxed);
+        }
+        step.clear();
+        step.push_sequence([InputToken::Host(position)].into_iter(), position);
+        step.tables[0].push(0, &pages);
+        step.logit_rows.push(TokenRow(0));
+        let ticket = executable.submit(&step).unwrap();
+        executable.wait(ticket).unwrap();
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+}
