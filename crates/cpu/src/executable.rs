@@ -265,10 +265,7 @@ impl Executable for CpuExecutable {
                 .take()
                 .expect("the pool is put back after each step");
             let run = Run::new(self, step, pool.threads());
-            let barrier_pool: *const Pool = &pool;
-            // SAFETY: the barrier inside the pool is shared by reference while `run` only waits for its workers.
-            let barrier = unsafe { (*barrier_pool).barrier() };
-            pool.run(&|thread| run.all_calls(thread, barrier));
+            pool.run(&|thread, barrier| run.all_calls(thread, barrier));
             self.pool = Some(pool);
             for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {
                 let kept = kept.get_mut().unwrap_or_else(|p| p.into_inner());

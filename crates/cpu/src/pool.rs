@@ -77,7 +77,7 @@ impl Barrier {
 
 /// A job as the workers see it: a borrowed closure whose life `run` guarantees.
 #[derive(Clone, Copy)]
-struct Job(*const (dyn Fn(usize) + Sync));
+struct Job(*const (dyn Fn(usize, &Barrier) + Sync));
 
 // SAFETY: the closure behind the pointer is Sync, and `run` keeps it alive until every worker has returned from it.
 unsafe impl Send for Job {}
@@ -130,28 +130,24 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// The barrier at which the threads of a job meet.
-    pub fn barrier(&self) -> &Barrier {
-        &self.shared.inner
-    }
-
-    /// Runs `job` on every thread with its index, and returns when all are done. A panic in a job that uses the inner
+    /// Runs `job` on every thread with its index and the barrier they meet at, and returns when all are done. A panic in a job that uses the inner
     /// barrier would leave others waiting there: jobs are checked before they start and do not panic.
-    pub fn run(&mut self, job: &(dyn Fn(usize) + Sync)) {
+    pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) {
         if self.workers.is_empty() {
-            job(0);
+            job(0, &self.shared.inner);
             return;
         }
         // SAFETY: only the lifetime is erased; the pointer is not used after `finish` below, within `job`'s borrow.
         let erased: Job = Job(unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync)>(
-                job,
-            )
+            std::mem::transmute::<
+                *const (dyn Fn(usize, &Barrier) + Sync + '_),
+                *const (dyn Fn(usize, &Barrier) + Sync),
+            >(job)
         });
         // SAFETY: the workers wait at `start`; `&mut self` keeps other callers out.
         unsafe { *self.shared.job.get() = Some(erased) };
         self.shared.start.wait();
-        job(0);
+        job(0, &self.shared.inner);
         self.shared.finish.wait();
         assert!(
             !self.shared.panicked.load(Ordering::Relaxed),
@@ -170,8 +166,9 @@ fn work(shared: &Shared, index: usize) {
         let job = unsafe { *shared.job.get() };
         if let Some(Job(job)) = job {
             // SAFETY: `run` waits at `finish` before its borrow of the closure ends.
-            let outcome =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { (*job)(index) }));
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+                (*job)(index, &shared.inner)
+            }));
             if outcome.is_err() {
                 shared.panicked.store(true, Ordering::Relaxed);
             }
@@ -225,11 +222,10 @@ mod tests {
             let mut pool = Pool::new(threads).unwrap();
             for _ in 0..50 {
                 let counters: Vec<AtomicU64> = (0..20).map(|_| AtomicU64::new(0)).collect();
-                let barrier = &pool.shared.clone();
-                pool.run(&|_| {
+                pool.run(&|_, barrier| {
                     for counter in &counters {
                         counter.fetch_add(1, Ordering::Relaxed);
-                        barrier.inner.wait();
+                        barrier.wait();
                         assert_eq!(counter.load(Ordering::Relaxed), threads as u64);
                     }
                 });
@@ -241,12 +237,11 @@ mod tests {
     fn a_worker_that_waits_long_sleeps_and_wakes() {
         let mut pool = Pool::new(2).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
-        let shared = pool.shared.clone();
-        pool.run(&|index| {
+        pool.run(&|index, barrier| {
             if index == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(30));
             }
-            shared.inner.wait();
+            barrier.wait();
         });
     }
 }

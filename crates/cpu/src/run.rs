@@ -192,11 +192,14 @@ impl<'a> Run<'a> {
                 }
                 Kernel::Add { a, b, out } => {
                     for row in mine {
-                        let out = out.row_mut(row);
-                        // Where `a` is `out` itself, this reads each element before it is written.
-                        let (a, b) = (a.row(row).as_ptr(), b.row(row));
-                        for (i, o) in out.iter_mut().enumerate() {
-                            *o = *a.add(i) + b[i];
+                        // `a` and `out` may be the same columns, so no two borrows of them at once.
+                        let a = a.row(row);
+                        if std::ptr::eq(a.as_ptr(), out.row(row).as_ptr()) {
+                            norm::add(isa, out.row_mut(row), b.row(row));
+                        } else {
+                            let out = out.row_mut(row);
+                            out.copy_from_slice(a);
+                            norm::add(isa, out, b.row(row));
                         }
                     }
                 }

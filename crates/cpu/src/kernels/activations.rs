@@ -86,15 +86,17 @@ impl QuantizedRows {
     /// # Safety
     /// No thread writes this row meanwhile.
     pub unsafe fn row(&self, row: usize, columns: usize) -> QuantizedRow<'_> {
-        // SAFETY: the caller's promise; a shared view of what `row_mut` bounds.
-        let row = unsafe { self.row_mut(row, columns) };
-        QuantizedRow {
-            high: row.high,
-            low: row.low,
-            scales: row.scales,
-            sums: row.sums,
-            high_sums: row.high_sums,
-            low_sums: row.low_sums,
+        let (at, blocks) = self.place(row, columns);
+        // SAFETY: `place` checked that the row is inside; nobody writes it.
+        unsafe {
+            QuantizedRow {
+                high: part(&self.high, at * BLOCK, columns),
+                low: part(&self.low, at * BLOCK, columns),
+                scales: part(&self.scales, at, blocks),
+                sums: part(&self.sums, at, blocks),
+                high_sums: part(&self.high_sums, 2 * at, 2 * blocks),
+                low_sums: part(&self.low_sums, 2 * at, 2 * blocks),
+            }
         }
     }
 
@@ -106,33 +108,43 @@ impl QuantizedRows {
     }
 
     /// # Safety
-    /// The caller orders accesses to the row.
+    /// No other thread touches this row meanwhile.
+    #[allow(clippy::mut_from_ref)]
     unsafe fn row_mut(&self, row: usize, columns: usize) -> QuantizedRowMut<'_> {
-        assert!(columns <= self.max_columns && columns.is_multiple_of(BLOCK));
-        let max_blocks = self.max_columns / BLOCK;
-        let blocks = columns / BLOCK;
-        assert!((row + 1) * self.max_columns <= self.high.len());
-        let at = row * max_blocks;
-        // SAFETY: the row is inside all six blocks of memory, which hold equally many rows, as asserted for the first;
-        // the caller orders accesses.
+        let (at, blocks) = self.place(row, columns);
+        // SAFETY: `place` checked that the row is inside; nobody else touches it.
         unsafe {
             QuantizedRowMut {
-                high: part(&self.high, at * BLOCK, columns),
-                low: part(&self.low, at * BLOCK, columns),
-                scales: part(&self.scales, at, blocks),
-                sums: part(&self.sums, at, blocks),
-                high_sums: part(&self.high_sums, 2 * at, 2 * blocks),
-                low_sums: part(&self.low_sums, 2 * at, 2 * blocks),
+                high: part_mut(&self.high, at * BLOCK, columns),
+                low: part_mut(&self.low, at * BLOCK, columns),
+                scales: part_mut(&self.scales, at, blocks),
+                sums: part_mut(&self.sums, at, blocks),
+                high_sums: part_mut(&self.high_sums, 2 * at, 2 * blocks),
+                low_sums: part_mut(&self.low_sums, 2 * at, 2 * blocks),
             }
         }
+    }
+
+    /// The row's first block and number of blocks; all six parts hold equally many rows.
+    fn place(&self, row: usize, columns: usize) -> (usize, usize) {
+        assert!(columns <= self.max_columns && columns.is_multiple_of(BLOCK));
+        assert!((row + 1) * self.max_columns <= self.high.len());
+        (row * (self.max_columns / BLOCK), columns / BLOCK)
     }
 }
 
 /// # Safety
-/// Elements `start..start + len` of type `T` are inside `bytes`; the caller orders accesses.
-#[allow(clippy::mut_from_ref)]
-unsafe fn part<T>(bytes: &AlignedBytes, start: usize, len: usize) -> &mut [T] {
+/// Elements `start..start + len` of type `T` are inside `bytes` and nobody writes them meanwhile.
+unsafe fn part<T>(bytes: &AlignedBytes, start: usize, len: usize) -> &[T] {
     // SAFETY: the caller's promise; any bits are a value of the integer and float types used here.
+    unsafe { std::slice::from_raw_parts(bytes.base().cast::<T>().add(start), len) }
+}
+
+/// # Safety
+/// As for `part`, and nobody else reads them either.
+#[allow(clippy::mut_from_ref)]
+unsafe fn part_mut<T>(bytes: &AlignedBytes, start: usize, len: usize) -> &mut [T] {
+    // SAFETY: as in `part`.
     unsafe { std::slice::from_raw_parts_mut(bytes.base().cast::<T>().add(start), len) }
 }
 

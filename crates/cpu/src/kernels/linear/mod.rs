@@ -54,20 +54,26 @@ impl Linear<'_> {
     #[inline(always)]
     unsafe fn store(&self, panel: usize, row: usize, sums: &[f32; PANEL]) {
         let first = panel * PANEL;
-        let last = (first + PANEL).min(self.weights.rows);
-        // SAFETY: the caller's promise.
-        let out = &mut unsafe { self.out.row_mut(row) }[first..last];
-        for (i, o) in out.iter_mut().enumerate() {
-            let mut value = sums[i];
-            if let Some(bias) = self.bias {
-                value += bias[first + i];
+        let count = PANEL.min(self.weights.rows - first);
+        let mut values = *sums;
+        let values = &mut values[..count];
+        if let Some(bias) = self.bias {
+            for (value, bias) in values.iter_mut().zip(&bias[first..]) {
+                *value += bias;
             }
-            if let Some(residual) = &self.residual {
-                // SAFETY: the caller's promise; where residual and out are one buffer, this element is read before it is written.
-                value += unsafe { residual.row(row) }[first + i];
-            }
-            *o = value;
         }
+        // Only this panel's columns are borrowed: other threads write the others. Residual and output may be the same
+        // columns, so the one borrow ends before the other starts.
+        if let Some(residual) = &self.residual {
+            // SAFETY: the caller's promise.
+            let residual = unsafe { residual.columns(first, count).row(row) };
+            for (value, residual) in values.iter_mut().zip(residual) {
+                *value += residual;
+            }
+        }
+        // SAFETY: the caller's promise.
+        let out = unsafe { self.out.columns(first, count).row_mut(row) };
+        out.copy_from_slice(values);
     }
 }
 
