@@ -1,0 +1,102 @@
+//! Every weight type end to end: a model in that type against the same weights widened to f32.
+
+mod common;
+
+use mettle_cpu::{CpuBackend, Isa};
+use mettle_models::{LoadFormat, Model, OpenOptions};
+use mettle_plan::KvElement;
+use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView, blocks};
+use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The tensors of another source as f32.
+struct Widened {
+    infos: Vec<TensorInfo>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Widened {
+    fn new(source: &dyn TensorSource) -> Widened {
+        let mut widened = Widened {
+            infos: Vec::new(),
+            bytes: Vec::new(),
+        };
+        for (index, info) in source.tensors().iter().enumerate() {
+            let mut values = vec![0.0; info.shape.iter().product()];
+            blocks::dequantize(info.dtype, source.view(index).bytes, &mut values).unwrap();
+            widened.infos.push(TensorInfo {
+                dtype: DType::F32,
+                ..info.clone()
+            });
+            widened
+                .bytes
+                .push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
+        }
+        widened
+    }
+}
+
+impl TensorSource for Widened {
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.infos
+    }
+
+    fn view(&self, index: usize) -> TensorView<'_> {
+        TensorView {
+            dtype: DType::F32,
+            shape: &self.infos[index].shape,
+            bytes: &self.bytes[index],
+        }
+    }
+}
+
+const CONFIG: &str = r#"{
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 203,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16"
+}"#;
+
+fn dummy(path: &Path, dtype: DType) -> Model {
+    let options = OpenOptions {
+        load_format: LoadFormat::Dummy { seed: 7 },
+        weight_type: Some(dtype),
+        kv_element: KvElement::F32,
+        context_length: None,
+    };
+    Model::open(path, options).unwrap()
+}
+
+#[test]
+fn every_type_computes_what_its_values_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, CONFIG).unwrap();
+    let tokens: Vec<u32> = (0..60).map(|i| i * 31 % 203).collect();
+    for dtype in DType::ALL {
+        let mut model = dummy(&path, dtype);
+        let logits = |model: &Model, isa: Isa, chunk: usize| {
+            let backend = CpuBackend::with_isa(2, isa);
+            let mut runner = Runner::new(model, &backend, RunnerOptions::new(64)).unwrap();
+            runner.logits(&tokens, chunk).unwrap()
+        };
+        let found = logits(&model, Isa::detect(), 60);
+        let scalar = logits(&model, Isa::Scalar, 7);
+        assert!(found == scalar, "{dtype}: scalar in chunks differs");
+        model.tensors = Arc::new(Widened::new(&*model.tensors));
+        let expected = logits(&model, Isa::detect(), 60);
+        let rows = |l: &[f32]| {
+            l.chunks_exact(203)
+                .flat_map(log_softmax)
+                .collect::<Vec<_>>()
+        };
+        let difference = Difference::between(&rows(&found), &rows(&expected));
+        // Widening dense weights changes nothing; quantized ones round activations to a part in 32512 of the largest
+        // in their block, which two layers and the head add up to 8e-4 here.
+        let allowed = if dtype.is_quantized() { 2e-3 } else { f64::MIN_POSITIVE };
+        println!("{dtype}: {difference:?}");
+        assert!(difference.max < allowed, "{dtype}: {difference:?}");
+    }
+}
