@@ -6,7 +6,12 @@ use std::cell::UnsafeCell;
 
 pub const ALIGNMENT: usize = 64;
 
-/// Zeroed bytes. Large blocks come straight from the system, which commits a page when it is first touched.
+/// From this size on, memory comes straight from the system: it is committed a page at a time when first touched (a KV
+/// pool is mostly untouched), and goes back when dropped. An allocator in between may commit all of it.
+#[cfg(unix)]
+const MAPPED: usize = 256 << 10;
+
+/// Zeroed bytes.
 pub struct AlignedBytes {
     pointer: *mut u8,
     bytes: usize,
@@ -19,15 +24,9 @@ unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
     pub fn zeroed(what: &'static str, bytes: usize) -> Result<AlignedBytes, BackendError> {
-        let refused = BackendError::OutOfMemory { what, bytes };
-        let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGNMENT) else {
-            return Err(refused);
-        };
-        // SAFETY: the layout is not empty.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        match pointer.is_null() {
-            true => Err(refused),
-            false => Ok(AlignedBytes { pointer, bytes }),
+        match allocate(bytes) {
+            Some(pointer) => Ok(AlignedBytes { pointer, bytes }),
+            None => Err(BackendError::OutOfMemory { what, bytes }),
         }
     }
 
@@ -52,11 +51,39 @@ impl AlignedBytes {
     }
 }
 
+fn allocate(bytes: usize) -> Option<*mut u8> {
+    #[cfg(unix)]
+    if bytes >= MAPPED {
+        // SAFETY: a new private mapping of no file touches nothing that exists.
+        let pointer = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANON,
+                -1,
+                0,
+            )
+        };
+        return (pointer != libc::MAP_FAILED).then_some(pointer.cast());
+    }
+    let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()?;
+    // SAFETY: the layout is not empty.
+    let pointer = unsafe { alloc_zeroed(layout) };
+    (!pointer.is_null()).then_some(pointer)
+}
+
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
+        #[cfg(unix)]
+        if self.bytes >= MAPPED {
+            // SAFETY: mapped in `allocate` with this length, and nobody can name it any more.
+            unsafe { libc::munmap(self.pointer.cast(), self.bytes) };
+            return;
+        }
         let layout = Layout::from_size_align(self.bytes.max(1), ALIGNMENT)
             .expect("the layout was valid when the block was made");
-        // SAFETY: allocated in `zeroed` with this layout.
+        // SAFETY: allocated in `allocate` with this layout.
         unsafe { dealloc(self.pointer, layout) }
     }
 }

@@ -92,10 +92,12 @@ impl PlanReport {
     /// The table that `mettle plan` prints. Layers that repeat the one before are folded into a line unless `all`.
     pub fn to_text(&self, all: bool) -> String {
         let mut text = String::new();
+        let shape = self.ops.iter().map(|row| row.shape.len()).max();
+        let shape = shape.unwrap_or(0).max("shape".len());
         let _ = writeln!(text, "{}", self.name);
         let _ = writeln!(
             text,
-            "{:>4} {:1} {:<15} {:<42} {:>10} {:>10}  weights",
+            "{:>4} {:1} {:<15} {:<shape$} {:>8} {:>8}  weights",
             "op", "", "kind", "shape", "bytes", "FLOPs"
         );
         let folds = if all { Vec::new() } else { self.folds() };
@@ -115,7 +117,7 @@ impl PlanReport {
             let row = &self.ops[index];
             let _ = writeln!(
                 text,
-                "{:>4} {:1} {:<15} {:<42} {:>10} {:>10}  {}",
+                "{:>4} {:1} {:<15} {:<shape$} {:>8} {:>8}  {}",
                 row.index,
                 if row.barrier { "|" } else { "" },
                 row.op,
@@ -169,7 +171,7 @@ impl PlanReport {
         }
         let _ = writeln!(
             text,
-            "scratch   {}B for {} tokens, {} sequences, {} logit rows a step",
+            "scratch   {}B for steps of up to {} tokens, {} sequences and {} logit rows",
             human(self.scratch_bytes as u64),
             self.bounds.tokens,
             self.bounds.sequences,
