@@ -1,1 +1,34 @@
-fn main() {}
+//! Owns the start and the end of the program: which command runs, and what a failure looks like.
+
+mod args;
+mod commands;
+mod config;
+mod interrupt;
+mod kv_budget;
+mod sampling;
+mod session;
+mod terminal;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // clap prints help on stdout with 0 and usage errors on stderr with 2.
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Chat(args) => commands::chat::run(args),
+        Command::Pull(args) => commands::pull::run(args),
+        Command::Models => commands::models::run(),
+        Command::Plan(args) => commands::plan::run(args),
+        Command::Config(args) => commands::config::run(args),
+        Command::Serve(args) => commands::serve::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => terminal::report(&error),
+    }
+}

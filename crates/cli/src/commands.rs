@@ -1,0 +1,16 @@
+//! One file per command.
+
+pub mod chat;
+pub mod config;
+pub mod models;
+pub mod plan;
+pub mod pull;
+pub mod run;
+pub mod serve;
+
+use crate::config::{Config, Flags, Settings, environment};
+
+/// The settings of a command with these flags.
+fn settings(flags: Flags) -> anyhow::Result<Settings> {
+    Ok(Settings::new(&Config::resolve(flags, environment)?)?)
+}

@@ -1,0 +1,130 @@
+//! Owns `mettle serve`: the banner, the signals, and the order in which things end.
+
+use super::settings;
+use crate::args::ServeArgs;
+use crate::config::{Settings, engine_flags, server_flags};
+use crate::interrupt::{self, Interrupt};
+use crate::session::Session;
+use crate::terminal::{bytes, note, paint};
+use anyhow::Context;
+use mettle_server::{App, AppOptions, serve};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+pub fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let model = args.positional_model.as_ref().or(args.model.as_ref());
+    let mut flags = engine_flags(model, &args.engine);
+    flags.extend(server_flags(&args.server));
+    let settings = settings(flags)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the server's threads")?;
+    // The port is taken before the model is loaded: a taken one is told at once.
+    let listener = runtime.block_on(listen(&settings))?;
+    let interrupt = Interrupt::install()?;
+    let session = Session::open(&settings, &interrupt)?;
+    let address = listener.local_addr()?;
+    let app = app(&session, &settings);
+    banner(&session, &settings, address);
+    runtime.block_on(serve(
+        listener,
+        Arc::new(app),
+        stop_signal(),
+        settings.shutdown_timeout,
+    ))?;
+    session.engine.shutdown();
+    note("stopped");
+    Ok(())
+}
+
+async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let (host, port) = (settings.host.as_str(), settings.port);
+    TcpListener::bind((host, port)).await.with_context(|| {
+        format!("cannot listen on {host} port {port} (--host and --port choose others)")
+    })
+}
+
+fn app(session: &Session, settings: &Settings) -> App {
+    let names = match settings.served_model_name.is_empty() {
+        // Where a file lies is nobody else's business.
+        true if Path::new(&settings.model).exists() => vec![session.model.name.clone()],
+        true => vec![settings.model.clone()],
+        false => settings.served_model_name.clone(),
+    };
+    let options = AppOptions {
+        model_names: names,
+        template: session.template.clone(),
+        generation: session.model.generation.clone(),
+        eos_ids: session.model.eos_ids.clone(),
+        api_keys: settings.api_keys.clone(),
+        prefix_cache: settings.prefix_cache,
+        ..AppOptions::new("")
+    };
+    App::new(session.engine.clone(), session.tokenizer.clone(), options)
+}
+
+/// Done at the first SIGINT or SIGTERM; a second one ends the program at once.
+async fn stop_signal() {
+    signal().await;
+    note("stopping: requests under way may end; again to stop at once");
+    tokio::spawn(async {
+        signal().await;
+        std::process::exit(interrupt::EXIT_CODE.into());
+    });
+}
+
+#[cfg(unix)]
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("the runtime handles signals");
+    let mut interrupt = signal(SignalKind::interrupt()).expect("the runtime handles signals");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn signal() {
+    tokio::signal::ctrl_c()
+        .await
+        .expect("the runtime handles signals");
+}
+
+fn banner(session: &Session, settings: &Settings, address: SocketAddr) {
+    let stderr = io::stderr();
+    let memory = &session.memory;
+    let url = format!("http://{address}");
+    note(&format!(
+        "{} {} ({}, {} tokens of context), loaded in {:.2} s",
+        paint(&stderr, "1", "mettle serve"),
+        session.model.name,
+        session.model.architecture(),
+        session.engine.limits().context,
+        session.load_time.as_secs_f64(),
+    ));
+    note(&format!(
+        "backend   {} ({})",
+        session.backend, session.backend_reason
+    ));
+    note(&format!(
+        "memory    weights {}, KV cache {}, scratch {}",
+        bytes(memory.weight_bytes as u64),
+        bytes(memory.kv_bytes as u64),
+        bytes(memory.scratch_bytes as u64)
+    ));
+    note(&format!(
+        "routes    {url}/v1/completions /v1/models /tokenize /detokenize /health /version"
+    ));
+    let key = match settings.api_keys.is_empty() {
+        true => "",
+        false => " -H 'Authorization: Bearer KEY'",
+    };
+    note(&format!(
+        "try       curl {url}/v1/completions{key} -H 'Content-Type: application/json' -d '{{\"prompt\": \"The capital of Germany is\", \"max_tokens\": 8}}'"
+    ));
+}

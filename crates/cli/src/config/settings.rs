@@ -1,0 +1,214 @@
+//! Owns the settings as the program uses them: parsed, with errors that name the setting and where it was set.
+
+use super::{Config, ConfigError, Found, Origin};
+use mettle_plan::KvElement;
+use mettle_plan::passes::ALL;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadFormat {
+    Auto,
+    Dummy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    Auto,
+    Cpu,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub home: PathBuf,
+    pub model: String,
+    pub device: Device,
+    pub threads: usize,
+    pub kv_element: KvElement,
+    /// `None`: what the context needs, within what is free.
+    pub kv_memory: Option<u64>,
+    pub max_model_len: Option<usize>,
+    pub max_num_batched_tokens: usize,
+    pub load_format: LoadFormat,
+    pub disable_pass: Vec<String>,
+    pub prefix_cache: bool,
+    pub seed: Option<u64>,
+    pub host: String,
+    pub port: u16,
+    pub served_model_name: Vec<String>,
+    pub api_keys: Vec<String>,
+    pub shutdown_timeout: Duration,
+    pub hub_endpoint: String,
+    pub hub_token: Option<String>,
+    pub offline: bool,
+}
+
+impl Settings {
+    pub fn new(config: &Config) -> Result<Settings, ConfigError> {
+        let text = |name: &str| config.get(name).value.clone();
+        let number = |name: &str| parsed::<usize>(config, name, "a whole number", |_| true);
+        let count = |name: &str| parsed(config, name, "a whole number above 0", |n: &usize| *n > 0);
+        let required = |name: &str, value: Option<usize>| {
+            value.ok_or_else(|| wrong(config, name, "a whole number"))
+        };
+        Ok(Settings {
+            home: config.home.clone(),
+            model: text("model"),
+            device: one_of(
+                config,
+                "device",
+                &[("auto", Device::Auto), ("cpu", Device::Cpu)],
+            )?,
+            threads: count("threads")?.unwrap_or_else(cores),
+            kv_element: one_of(
+                config,
+                "kv-cache-dtype",
+                &[("f16", KvElement::F16), ("f32", KvElement::F32)],
+            )?,
+            kv_memory: parsed(config, "kv-memory", Bytes::EXPECTED, |b: &Bytes| b.0 > 0)?
+                .map(|bytes| bytes.0),
+            max_model_len: count("max-model-len")?,
+            max_num_batched_tokens: required(
+                "max-num-batched-tokens",
+                count("max-num-batched-tokens")?,
+            )?,
+            load_format: one_of(
+                config,
+                "load-format",
+                &[("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)],
+            )?,
+            disable_pass: passes(config)?,
+            prefix_cache: switch(config, "prefix-cache")?,
+            seed: parsed(config, "seed", "a whole number", |_| true)?,
+            host: text("host"),
+            port: parsed(config, "port", "a number from 0 to 65535", |_| true)?.unwrap_or(0),
+            served_model_name: values(&config.get("served-model-name").value),
+            api_keys: values(&config.get("api-key").value),
+            shutdown_timeout: Duration::from_secs(required(
+                "shutdown-timeout",
+                number("shutdown-timeout")?,
+            )? as u64),
+            hub_endpoint: text("hub-endpoint").trim_end_matches('/').to_owned(),
+            hub_token: Some(text("hub-token")).filter(|token| !token.is_empty()),
+            offline: switch(config, "offline")?,
+        })
+    }
+}
+
+/// The cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Several values separated by commas.
+fn values(text: &str) -> Vec<String> {
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn passes(config: &Config) -> Result<Vec<String>, ConfigError> {
+    let names = values(&config.get("disable-pass").value);
+    let is_known = |name: &String| ALL.iter().any(|pass| pass.name == name);
+    match names.iter().all(is_known) {
+        true => Ok(names),
+        false => {
+            let known = ALL.map(|pass| pass.name).join(", ");
+            Err(wrong(config, "disable-pass", &format!("some of {known}")))
+        }
+    }
+}
+
+fn parsed<T: FromStr>(
+    config: &Config,
+    name: &str,
+    expected: &str,
+    fits: impl Fn(&T) -> bool,
+) -> Result<Option<T>, ConfigError> {
+    let found = config.get(name);
+    if found.value.is_empty() {
+        return Ok(None);
+    }
+    match found.value.parse() {
+        Ok(value) if fits(&value) => Ok(Some(value)),
+        _ => Err(wrong(config, name, expected)),
+    }
+}
+
+fn one_of<T: Copy>(config: &Config, name: &str, known: &[(&str, T)]) -> Result<T, ConfigError> {
+    let value = config.get(name).value.to_ascii_lowercase();
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let found = known.iter().find(|(name, _)| *name == value);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| wrong(config, name, &names.join(" or ")))
+}
+
+fn switch(config: &Config, name: &str) -> Result<bool, ConfigError> {
+    match config.get(name).value.to_ascii_lowercase().as_str() {
+        "on" | "1" | "true" | "yes" => Ok(true),
+        "off" | "0" | "false" | "no" => Ok(false),
+        _ => Err(wrong(config, name, "on or off")),
+    }
+}
+
+fn wrong(config: &Config, name: &str, expected: &str) -> ConfigError {
+    let Found { value, origin } = config.get(name);
+    let place = match origin {
+        Origin::Flag(flag) => (*flag).to_owned(),
+        Origin::Environment(variable) => (*variable).to_owned(),
+        Origin::File { .. } => format!("{origin}: {name}"),
+        Origin::Default => name.to_owned(),
+    };
+    ConfigError(format!("{place} is {value:?}, it must be {expected}"))
+}
+
+/// A number of bytes, as `512M` or `2G` (powers of 1024).
+struct Bytes(u64);
+
+impl Bytes {
+    const EXPECTED: &str = "a number of bytes above 0, as 512M or 2G";
+}
+
+impl FromStr for Bytes {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Bytes, ()> {
+        let upper = text.trim().to_ascii_uppercase();
+        let text = upper.strip_suffix('B').unwrap_or(&upper);
+        let text = text.strip_suffix('I').unwrap_or(text);
+        let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+        let unit = units.iter().find(|(letter, _)| text.ends_with(*letter));
+        let (digits, shift) = match unit {
+            Some((letter, shift)) => (text.trim_end_matches(*letter), *shift),
+            None => (text, 0),
+        };
+        let number: f64 = digits.trim().parse().map_err(|_| ())?;
+        let bytes = number * (1_u64 << shift) as f64;
+        match (0.0..9e18).contains(&bytes) {
+            true => Ok(Bytes(bytes as u64)),
+            false => Err(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        let read = |text: &str| text.parse::<Bytes>().ok().map(|bytes| bytes.0);
+        assert_eq!(read("4096"), Some(4096));
+        assert_eq!(read("512M"), Some(512 << 20));
+        assert_eq!(read("2GiB"), Some(2 << 30));
+        assert_eq!(read("1.5 kb"), Some(1536));
+        for wrong in ["", "G", "-1", "2X", "nan", "1e30", "MM", "inf"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

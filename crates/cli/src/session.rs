@@ -1,0 +1,194 @@
+//! Owns the way from a model's name to a running engine: locate or fetch, open, plan, rewrite, prepare, start.
+
+use crate::config::{Device, LoadFormat, Settings};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::kv_budget::{self, Wanted};
+use crate::terminal::{Bar, bytes, note};
+use anyhow::{Context, bail};
+use mettle_cpu::CpuBackend;
+use mettle_engine::{Engine, EngineHandle, EngineOptions};
+use mettle_models::{Model, OpenOptions};
+use mettle_plan::{Backend, MemoryUse, PageLayout, PrepareOptions, passes};
+use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
+use mettle_weights::download::{self, Home, Located, Options};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Tokens in a KV page.
+const PAGE_TOKENS: usize = 32;
+/// Requests that run at a time, until the scheduler batches.
+const MAX_SEQUENCES: usize = 1;
+
+/// A model that answers.
+pub struct Session {
+    pub model: Model,
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's own, compiled; `None` for models that only continue text.
+    pub template: Option<Arc<ChatTemplate>>,
+    pub engine: EngineHandle,
+    pub backend: String,
+    /// Why this backend.
+    pub backend_reason: &'static str,
+    pub memory: MemoryUse,
+    pub load_time: Duration,
+    prefix_cache: bool,
+    requests: AtomicU64,
+}
+
+impl Session {
+    pub fn open(settings: &Settings, interrupt: &Interrupt) -> anyhow::Result<Session> {
+        let path = fetch(settings, interrupt)?;
+        let start = Instant::now();
+        let model = Model::open(&path, open_options(settings))?;
+        let mut plan = model.plan();
+        passes::apply(&mut plan, &settings.disable_pass)?;
+        let layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
+        let wanted = Wanted {
+            context: model.context_length,
+            is_context_fixed: settings.max_model_len.is_some(),
+            memory: settings.kv_memory,
+            chunk: settings.max_num_batched_tokens,
+        };
+        let budget = kv_budget::budget(&layout, &wanted, kv_budget::free_memory())?;
+        if budget.context < model.context_length {
+            note(&format!(
+                "note: the KV cache ({}) holds {} of the model's {} tokens; --kv-memory gives it more",
+                bytes((budget.pages * layout.page_bytes) as u64),
+                budget.context,
+                model.context_length
+            ));
+        }
+        let (backend, backend_reason) = backend(settings);
+        let bounds = plan.bounds(settings.max_num_batched_tokens, MAX_SEQUENCES);
+        let options = PrepareOptions {
+            bounds,
+            kv_pages: budget.pages,
+            page_layout: layout,
+            taps: Vec::new(),
+        };
+        // Each takes a good part of a second for a small model; together they take as long as the longer one.
+        let (text, executable) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| text_of(&model));
+            let executable = backend.prepare(&plan, &*model.tensors, options);
+            (
+                text.join().expect("the text thread does not panic"),
+                executable,
+            )
+        });
+        let (tokenizer, template) = text?;
+        let executable = executable.with_context(|| format!("{} cannot run", model.name))?;
+        let memory = executable.memory();
+        let engine = Engine::start(
+            executable,
+            EngineOptions {
+                max_sequences: MAX_SEQUENCES,
+                max_batched_tokens: settings.max_num_batched_tokens,
+                ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
+            },
+        )?;
+        if interrupt.is_pressed() {
+            return Err(Interrupted.into());
+        }
+        Ok(Session {
+            model,
+            tokenizer,
+            template,
+            engine,
+            backend: backend.describe(),
+            backend_reason,
+            memory,
+            load_time: start.elapsed(),
+            prefix_cache: settings.prefix_cache,
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// Token ids of a raw prompt.
+    pub fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
+        Ok(self.tokenizer.encode(text, SpecialTokens::Parse, true)?)
+    }
+
+    /// Keeps requests from sharing prefixes where that is switched off.
+    pub fn salt(&self) -> Option<String> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        (!self.prefix_cache).then(|| format!("alone {number}"))
+    }
+}
+
+type Text = (Arc<Tokenizer>, Option<Arc<ChatTemplate>>);
+
+fn text_of(model: &Model) -> anyhow::Result<Text> {
+    let tokenizer = model.tokenizer()?;
+    let template = match &model.chat_template {
+        Some(source) => {
+            let template = ChatTemplate::new(source, tokenizer.template_specials())?;
+            Some(Arc::new(template))
+        }
+        None => None,
+    };
+    Ok((tokenizer, template))
+}
+
+/// The file or folder of the model that the settings name; fetched if it is not there.
+pub fn fetch(settings: &Settings, interrupt: &Interrupt) -> anyhow::Result<PathBuf> {
+    let model = settings.model.as_str();
+    let is_named = download::CATALOGUE.iter().any(|e| e.name == model);
+    if !is_named && Path::new(model).exists() {
+        return Ok(model.into());
+    }
+    let home = Home::discover(Some(settings.home.clone()))?;
+    match download::locate(model, &home)? {
+        Located::Gguf(path) | Located::Folder(path) => Ok(path),
+        Located::NotCached { name, .. } if settings.offline => {
+            bail!(
+                "{name} is not in the cache and the network is switched off (METTLE_OFFLINE, HF_HUB_OFFLINE)"
+            )
+        }
+        Located::NotCached { name, bytes: size } => {
+            let size = size.map(|size| format!(" ({})", bytes(size)));
+            note(&format!(
+                "{name}{} is not in the cache yet; fetching it once",
+                size.unwrap_or_default()
+            ));
+            Ok(download::pull(
+                &name,
+                &home,
+                &download_options(settings, interrupt),
+                &mut Bar::new(),
+            )?)
+        }
+    }
+}
+
+pub fn download_options(settings: &Settings, interrupt: &Interrupt) -> Options {
+    Options {
+        hub_endpoint: settings.hub_endpoint.clone(),
+        hub_token: settings.hub_token.clone(),
+        cancel: interrupt.flag(),
+    }
+}
+
+fn open_options(settings: &Settings) -> OpenOptions {
+    OpenOptions {
+        load_format: match settings.load_format {
+            LoadFormat::Auto => mettle_models::LoadFormat::Auto,
+            LoadFormat::Dummy => mettle_models::LoadFormat::Dummy {
+                seed: settings.seed.unwrap_or(0),
+            },
+        },
+        kv_element: settings.kv_element,
+        context_length: settings.max_model_len,
+        ..OpenOptions::default()
+    }
+}
+
+/// The backend and why it was chosen.
+fn backend(settings: &Settings) -> (Box<dyn Backend>, &'static str) {
+    let reason = match settings.device {
+        Device::Cpu => "--device cpu",
+        Device::Auto => "the only backend of this build",
+    };
+    (Box::new(CpuBackend::new(settings.threads)), reason)
+}

@@ -1,0 +1,152 @@
+//! Owns what a client is told when something is wrong: a status, a kind, and a message with the numbers.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use mettle_engine::EngineError;
+use mettle_text::TextError;
+use serde_json::json;
+
+/// Seconds after which a client that was turned away may try again.
+const RETRY_AFTER: &str = "1";
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    #[error("{message}")]
+    BadRequest {
+        message: String,
+        /// The field at fault, where there is one.
+        param: Option<String>,
+    },
+    #[error("an API key is needed: Authorization: Bearer KEY")]
+    Unauthorized,
+    #[error("the model `{0}` does not exist here")]
+    UnknownModel(String),
+    #[error("there is no route {0}")]
+    UnknownRoute(String),
+    #[error("this route does not answer {0}")]
+    WrongMethod(String),
+    #[error("the body did not arrive within {0} seconds")]
+    SlowBody(u64),
+    #[error("the body is larger than {limit} bytes")]
+    BodyTooLarge { limit: usize },
+    #[error("{0}")]
+    Busy(String),
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    pub fn bad(param: &str, message: impl Into<String>) -> ApiError {
+        ApiError::BadRequest {
+            message: message.into(),
+            param: Some(param.to_owned()),
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        match self {
+            ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::Unauthorized => StatusCode::UNAUTHORIZED,
+            ApiError::UnknownModel(_) | ApiError::UnknownRoute(_) => StatusCode::NOT_FOUND,
+            ApiError::WrongMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
+            ApiError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+            ApiError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            ApiError::BadRequest { .. } | ApiError::SlowBody(_) => "BadRequestError",
+            ApiError::Unauthorized => "AuthenticationError",
+            ApiError::UnknownModel(_) | ApiError::UnknownRoute(_) => "NotFoundError",
+            ApiError::WrongMethod(_) => "MethodNotAllowedError",
+            ApiError::BodyTooLarge { .. } => "PayloadTooLargeError",
+            ApiError::Busy(_) => "RateLimitError",
+            ApiError::Unavailable(_) => "ServiceUnavailableError",
+            ApiError::Internal(_) => "InternalServerError",
+        }
+    }
+
+    fn param(&self) -> Option<&str> {
+        match self {
+            ApiError::BadRequest { param, .. } => param.as_deref(),
+            ApiError::UnknownModel(_) => Some("model"),
+            _ => None,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let body = Json(json!({ "error": {
+            "message": self.to_string(),
+            "type": self.kind(),
+            "param": self.param(),
+            "code": status.as_u16(),
+        }}));
+        match self {
+            ApiError::Busy(_) | ApiError::Unavailable(_) => {
+                (status, [(header::RETRY_AFTER, RETRY_AFTER)], body).into_response()
+            }
+            ApiError::Unauthorized => {
+                (status, [(header::WWW_AUTHENTICATE, "Bearer")], body).into_response()
+            }
+            _ => (status, body).into_response(),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> ApiError {
+        match &error {
+            EngineError::ContextOverflow {
+                prompt,
+                max_tokens,
+                context,
+            } => ApiError::bad(
+                match prompt < context {
+                    true => "max_tokens",
+                    false => "prompt",
+                },
+                format!(
+                    "this model's maximum context length is {context} tokens, you requested {} tokens ({prompt} in the prompt, {max_tokens} for the answer)",
+                    prompt.saturating_add(*max_tokens)
+                ),
+            ),
+            EngineError::EmptyPrompt => ApiError::bad("prompt", error.to_string()),
+            EngineError::OutOfVocabulary { what, .. } => ApiError::bad(what, error.to_string()),
+            EngineError::OutOfRange { name, .. } => ApiError::bad(name, error.to_string()),
+            EngineError::MinAboveMax { .. } => ApiError::bad("min_tokens", error.to_string()),
+            EngineError::NothingAsked => ApiError::bad(
+                "max_tokens",
+                "max_tokens is 0, which is allowed with echo only",
+            ),
+            EngineError::QueueFull { .. } => ApiError::Busy(error.to_string()),
+            EngineError::ShuttingDown | EngineError::Dead => {
+                ApiError::Unavailable(error.to_string())
+            }
+            _ if error.is_callers_fault() => ApiError::BadRequest {
+                message: error.to_string(),
+                param: None,
+            },
+            _ => ApiError::Internal(error.to_string()),
+        }
+    }
+}
+
+/// Everything that goes wrong with a text goes wrong because of the text.
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> ApiError {
+        ApiError::BadRequest {
+            message: error.to_string(),
+            param: None,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Owns a server under test: a mock engine, a tiny tokenizer, a free port.
+
+use crate::client::{self, PATIENCE, Response};
+use mettle_engine::mock::{MockExecutable, MockStep};
+use mettle_engine::{Engine, EngineHandle, EngineOptions};
+use mettle_plan::{KvElement, KvGroup, PageLayout, Plane, Retention, Sizes};
+use mettle_server::{App, AppOptions, serve};
+use mettle_text::Tokenizer;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+pub const VOCABULARY: usize = 267;
+pub const CONTEXT: usize = 256;
+pub const NAME: &str = "owner/tiny";
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub engine: EngineHandle,
+    pub tokenizer: Arc<Tokenizer>,
+    pub stop: Option<oneshot::Sender<()>>,
+    /// Hears when the server has ended.
+    pub ended: Mutex<Receiver<()>>,
+    runtime: Option<Runtime>,
+}
+
+pub struct Setup {
+    pub options: AppOptions,
+    pub max_queue: usize,
+    pub hook: Box<dyn FnMut(u64) -> MockStep + Send>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            options: AppOptions::new(NAME),
+            max_queue: 64,
+            hook: Box::new(|_| MockStep::Run),
+        }
+    }
+}
+
+pub fn layout() -> PageLayout {
+    let plane = Plane {
+        heads: 1,
+        width: 16,
+        element: KvElement::F16,
+    };
+    let group = KvGroup {
+        name: "all".into(),
+        layers: 1,
+        planes: vec![plane; 2],
+        retention: Retention::Full,
+    };
+    PageLayout::new(&[group], 16)
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::with(Setup::default())
+    }
+
+    pub fn with(setup: Setup) -> Server {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama");
+        let json = std::fs::read(folder.join("tokenizer.json")).unwrap();
+        let tokenizer = Arc::new(Tokenizer::from_json(&json, None).unwrap());
+        let mock = MockExecutable::new(VOCABULARY, layout(), 64, Sizes::bounds(512, 1));
+        let options = EngineOptions {
+            max_queue: setup.max_queue,
+            ..EngineOptions::new(VOCABULARY, CONTEXT, 64)
+        };
+        let executable = Box::new(mock.with_hook(setup.hook));
+        let engine = Engine::start(executable, options).unwrap();
+        let app = Arc::new(App::new(engine.clone(), tokenizer.clone(), setup.options));
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, ended) = channel();
+        runtime.spawn(async move {
+            let stop = async {
+                // A test that does not stop its server drops the sender with the runtime.
+                if stopped.await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            serve(listener, app, stop, PATIENCE).await.unwrap();
+            let _ = tell.send(());
+        });
+        Server {
+            address,
+            engine,
+            tokenizer,
+            stop: Some(stop),
+            ended: Mutex::new(ended),
+            runtime: Some(runtime),
+        }
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        client::get(self.address, path)
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Response {
+        client::post(self.address, path, body)
+    }
+
+    /// The response to a completion request that must succeed.
+    pub fn complete(&self, body: Value) -> Value {
+        let response = self.post("/v1/completions", &body.to_string());
+        assert_eq!(response.status, 200, "{body}: {response:?}");
+        response.json()
+    }
+
+    /// Waits until the engine has nothing to do.
+    pub fn wait_until_idle(&self) {
+        let start = Instant::now();
+        loop {
+            let stats = self.engine.stats();
+            if stats.running + stats.waiting == 0 {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{stats:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The log-probabilities that the mock's next token has after `tokens`.
+pub fn logprobs_after(tokens: &[u32]) -> Vec<f64> {
+    let logits = MockExecutable::logits_after(VOCABULARY, &layout(), tokens);
+    let sum: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+    logits.iter().map(|l| f64::from(*l) - sum.ln()).collect()
+}
+
+/// What a greedy request makes of `prompt`.
+pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        let logprobs = logprobs_after(&tokens);
+        let best = (0..VOCABULARY)
+            .rev()
+            .max_by(|a, b| logprobs[*a].total_cmp(&logprobs[*b]));
+        tokens.push(best.unwrap() as u32);
+    }
+    tokens.split_off(prompt.len())
+}
