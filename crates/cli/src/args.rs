@@ -143,6 +143,7 @@ pub struct RunArgs {
   mettle chat
   mettle chat -m ./model.gguf --system \"Answer in French\" --temperature 0.7
 
+Where the model's makers say nothing of sampling, chat draws at temperature 0.7 and top-p 0.9.
 Inside: /help lists the commands; Ctrl-C stops an answer, at the prompt it leaves.")]
 pub struct ChatArgs {
     /// Name, hub id, .gguf file or folder (smollm2:135m)

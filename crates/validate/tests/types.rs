@@ -95,7 +95,11 @@ fn every_type_computes_what_its_values_say() {
         let difference = Difference::between(&rows(&found), &rows(&expected));
         // Widening dense weights changes nothing; quantized ones round activations to a part in 32512 of the largest
         // in their block, which two layers and the head add up to 8e-4 here.
-        let allowed = if dtype.is_quantized() { 2e-3 } else { f64::MIN_POSITIVE };
+        let allowed = if dtype.is_quantized() {
+            2e-3
+        } else {
+            f64::MIN_POSITIVE
+        };
         println!("{dtype}: {difference:?}");
         assert!(difference.max < allowed, "{dtype}: {difference:?}");
     }

@@ -37,10 +37,18 @@ pub fn run(args: ChatArgs) -> anyhow::Result<()> {
         "2",
         &format!("{} on {}; /help", session.model.name, session.backend),
     ));
+    let mut sampling = args.sampling;
+    if session.model.generation.temperature.is_none() {
+        // A small model that always takes the likeliest token soon says the same for ever.
+        let temperature = *sampling.temperature.get_or_insert(0.7);
+        if temperature > 0.0 {
+            sampling.top_p.get_or_insert(0.9);
+        }
+    }
     let mut chat = Chat {
         messages: Vec::new(),
         session,
-        sampling: args.sampling,
+        sampling,
         seed: settings.seed,
         interrupt,
     };

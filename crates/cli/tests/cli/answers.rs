@@ -151,7 +151,18 @@ fn a_conversation_can_be_piped_in() {
     let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
     std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
     let lines = "hello\n\n/help\n/nothing\nand you?\n/save talk.json\n/system Be brief\nhi\n/save\n/save brief.json\n/exit\nnever\n";
-    let outcome = mettle.run_with_stdin(&["chat", "-m", "chatty", "--max-tokens", "4"], lines);
+    let outcome = mettle.run_with_stdin(
+        &[
+            "chat",
+            "-m",
+            "chatty",
+            "--max-tokens",
+            "4",
+            "--temperature",
+            "0",
+        ],
+        lines,
+    );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for part in [
         "/clear          forgets",
