@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything a developer or CI runs, from a fresh clone, in one command each.
 
 mod fuzz;
+mod setup;
 mod steps;
 mod test;
 mod tidy;

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("tensor", &[]),
     ("weights", &["tensor"]),
     ("text", &[]),
     ("plan", &["tensor"]),
     ("models", &["plan", "tensor", "text", "weights"]),
     ("cpu", &["plan", "tensor"]),
+    ("kernels", &[]),
     ("engine", &["plan", "text"]),
     ("server", &["engine", "plan", "text"]),
     ("validate", &["models", "plan"]),
@@ -53,21 +54,34 @@ fn dependencies(faults: &mut Vec<String>) -> Result<()> {
         };
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))
             .with_context(|| format!("crates/{name}/Cargo.toml"))?;
-        // Tests may look sideways; what ships may not.
-        let shipped = manifest
-            .split("[dev-dependencies]")
-            .next()
-            .unwrap_or_default();
-        for line in shipped.lines() {
-            if let Some(rest) = line.strip_prefix("mettle-") {
-                let used = rest.split(['.', ' ', '=']).next().unwrap_or_default();
-                if !allowed.contains(&used) {
-                    faults.push(format!("crates/{name} may not use mettle-{used}"));
-                }
+        for used in shipped_dependencies(&manifest) {
+            if !allowed.contains(&used) {
+                faults.push(format!("crates/{name} may not use mettle-{used}"));
             }
         }
     }
     Ok(())
+}
+
+/// Our crates that a manifest names outside its dev-dependencies: tests may look sideways, what ships may not.
+fn shipped_dependencies(manifest: &str) -> Vec<&str> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        let mut entry = line;
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']');
+            // A dependency may be a table of its own: [dependencies.mettle-plan].
+            entry = section.rsplit('.').next().unwrap_or_default();
+        }
+        if section.contains("dependencies")
+            && !section.contains("dev-dependencies")
+            && let Some(rest) = entry.strip_prefix("mettle-")
+        {
+            found.extend(rest.split(['.', ' ', '=']).next());
+        }
+    }
+    found
 }
 
 /// Files that git tracks or would track.
@@ -78,6 +92,12 @@ fn files(faults: &mut Vec<String>) -> Result<()> {
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("git ls-files")?;
+    if !listed.status.success() {
+        bail!(
+            "git ls-files: {}",
+            String::from_utf8_lossy(&listed.stderr).trim()
+        );
+    }
     for name in String::from_utf8_lossy(&listed.stdout).lines() {
         let path = repository().join(name);
         let Ok(metadata) = std::fs::metadata(&path) else {
@@ -136,4 +156,17 @@ fn names_a_system(name: &str, path: &Path) -> Result<Option<String>> {
     let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
     let found = shipped.contains("target_os") && !file.contains("tests");
     Ok((found && owner != "xtask").then(|| owner.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_found_in_every_form_but_dev() {
+        let manifest = "[dependencies]\nmettle-a.workspace = true\nother = \"1\"\n[dev-dependencies]\n\
+            mettle-b = { path = \"b\" }\n[build-dependencies]\nmettle-c = \"1\"\n[dependencies.mettle-d]\n\
+            path = \"d\"\n[target.'cfg(unix)'.dependencies]\nmettle-e = \"1\"\n[dev-dependencies.mettle-f]";
+        assert_eq!(shipped_dependencies(manifest), ["a", "c", "d", "e"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Owns what can be typed after `mettle`: commands, flags and the help that teaches them.
 //! Values stay text here; `config` says what they mean and which of flag, environment and file wins.
 
+use crate::config::MOST_STEP_ROWS;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use mettle_plan::passes;
@@ -63,7 +64,7 @@ pub struct EngineArgs {
     /// Tokens of prompt and answer together (the model's own limit)
     #[arg(long, value_name = "N")]
     pub max_model_len: Option<String>,
-    /// Tokens computed in one step (512)
+    /// Tokens computed in one step, up to 65536 (512)
     #[arg(long, value_name = "N")]
     pub max_num_batched_tokens: Option<String>,
     /// Weights: auto reads the model's, dummy makes random ones from its config (auto)
@@ -194,10 +195,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = above_zero)]
     pub ranks: Option<usize>,
     /// Tokens of one step, for the scratch memory
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = step_rows)]
     pub tokens: usize,
     /// Sequences of one step, for the scratch memory
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = step_rows)]
     pub sequences: usize,
 }
 
@@ -258,6 +259,12 @@ pub struct ServeArgs {
     pub server: ServerArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+fn step_rows(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n| (1..=MOST_STEP_ROWS).contains(n));
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {MOST_STEP_ROWS}"))
 }
 
 fn above_zero(text: &str) -> Result<usize, String> {

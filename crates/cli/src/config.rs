@@ -5,7 +5,7 @@ mod keys;
 mod settings;
 
 pub use keys::{INHERITED, KEYS, Key};
-pub use settings::{Device, LoadFormat, Settings};
+pub use settings::{Device, LoadFormat, MOST_STEP_ROWS, Settings};
 
 use crate::args::{EngineArgs, ServerArgs};
 use file::ConfigFile;

@@ -80,14 +80,7 @@ fn fitting(footprint: &Footprint, pages: usize, context: usize) -> usize {
 
 /// Bytes that could be had without pushing other programs out.
 pub fn free_memory() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    available(&meminfo).unwrap_or(UNKNOWN_FREE)
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes * 1024)
+    mettle_weights::free_memory().unwrap_or(UNKNOWN_FREE)
 }
 
 #[cfg(test)]
@@ -162,13 +155,5 @@ mod tests {
         };
         expect!["the KV cache of 2048 tokens needs 2.10 MB, --kv-memory is 1.05 MB: give more or a shorter --max-model-len"]
             .assert_eq(&error(fixed, 0));
-    }
-
-    #[test]
-    fn free_memory_is_read_from_the_system() {
-        let text = "MemTotal:       24576000 kB\nMemAvailable:   1000 kB\n";
-        assert_eq!(available(text), Some(1_024_000));
-        assert_eq!(available("MemTotal: 1 kB"), None);
-        assert!(free_memory() > 0);
     }
 }

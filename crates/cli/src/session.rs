@@ -11,7 +11,7 @@ use mettle_models::{Model, OpenOptions};
 use mettle_plan::{Backend, MemoryUse, PageLayout, PrepareOptions, passes};
 use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
 use mettle_weights::download::{self, Home, Located, Options};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -62,6 +62,7 @@ impl Session {
         }
         let (backend, backend_reason) = backend(settings);
         let bounds = plan.bounds(settings.max_num_batched_tokens, MAX_SEQUENCES);
+        let plans = [plan];
         let options = PrepareOptions {
             bounds,
             kv_pages: budget.pages,
@@ -71,7 +72,7 @@ impl Session {
         // Each takes a good part of a second for a small model; together they take as long as the longer one.
         let (text, executable) = std::thread::scope(|scope| {
             let text = scope.spawn(|| text_of(&model));
-            let executable = backend.prepare(&plan, &*model.tensors, options);
+            let executable = backend.prepare(&plans, &*model.tensors, options);
             (
                 text.join().expect("the text thread does not panic"),
                 executable,
@@ -133,14 +134,9 @@ fn text_of(model: &Model) -> anyhow::Result<Text> {
 
 /// The file or folder of the model that the settings name; fetched if it is not there.
 pub fn fetch(settings: &Settings, interrupt: &Interrupt) -> anyhow::Result<PathBuf> {
-    let model = settings.model.as_str();
-    let is_named = download::CATALOGUE.iter().any(|e| e.name == model);
-    if !is_named && Path::new(model).exists() {
-        return Ok(model.into());
-    }
     let home = Home::discover(Some(settings.home.clone()))?;
-    match download::locate(model, &home)? {
-        Located::Gguf(path) | Located::Folder(path) => Ok(path),
+    match download::locate(&settings.model, &home)? {
+        Located::Path(path) => Ok(path),
         Located::NotCached { name, .. } if settings.offline => {
             bail!(
                 "{name} is not in the cache and the network is switched off (METTLE_OFFLINE, HF_HUB_OFFLINE)"

@@ -18,6 +18,7 @@ use mettle_plan::{
 use mettle_tensor::TensorSource;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
 pub const OWN_ROWS: usize = 4;
@@ -42,9 +43,8 @@ pub struct CpuExecutable {
     vocabulary: usize,
     hidden: Option<Rows>,
     logits: Option<Rows>,
-    dispatches: BTreeMap<&'static str, u64>,
-    /// Kernel names of the calls, in order, counted after each step.
-    kernels: Vec<&'static str>,
+    /// How often each call ran on a row or more.
+    pub(crate) counts: Vec<AtomicU64>,
     next_ticket: u64,
     done: Option<(Ticket, OutputKind)>,
     top: (Vec<u32>, Vec<f32>),
@@ -79,7 +79,7 @@ impl CpuExecutable {
         source: &dyn TensorSource,
         options: PrepareOptions,
     ) -> Result<CpuExecutable, BackendError> {
-        let bound = bind(plan, source)?;
+        let bound = bind(std::slice::from_ref(plan), source)?;
         let bounds = options.bounds;
         let arena = Arena::new(plan, &bounds, size_of::<f32>());
         let memory = AlignedBytes::zeroed("scratch memory", arena.bytes)?;
@@ -113,7 +113,7 @@ impl CpuExecutable {
             .ropes
             .iter()
             .map(|rope| {
-                let bytes = bounds.tokens * rope.dims * size_of::<f32>();
+                let bytes = bounds.tokens.saturating_mul(rope.dims * size_of::<f32>());
                 Ok(RopeTable {
                     rope: rope.clone(),
                     angles: AlignedBytes::zeroed("rope angles", bytes)?,
@@ -135,10 +135,6 @@ impl CpuExecutable {
                 _ => None,
             })
             .unwrap_or(0);
-        let kernels = calls
-            .iter()
-            .flat_map(|c| kernel_names(&c.kernel, &weights, isa))
-            .collect();
         Ok(CpuExecutable {
             isa,
             quantized: QuantizedRows::new(bounds.tokens, columns)?,
@@ -151,6 +147,7 @@ impl CpuExecutable {
                 .collect(),
             hidden: plan.hidden.map(rows_of),
             logits: plan.logits.map(rows_of),
+            counts: calls.iter().map(|_| AtomicU64::new(0)).collect(),
             weights,
             calls,
             ropes,
@@ -161,8 +158,6 @@ impl CpuExecutable {
             bounds,
             layout: options.page_layout,
             vocabulary,
-            dispatches: BTreeMap::new(),
-            kernels,
             next_ticket: 1,
             done: None,
             top: (Vec::new(), Vec::new()),
@@ -256,7 +251,9 @@ impl Executable for CpuExecutable {
                 what: format!("output {:?} for this plan", step.output),
             });
         }
-        self.done = None;
+        if self.done.is_some() {
+            return Err(BackendError::TooManyInFlight(1));
+        }
         self.state
             .prepare(step, &self.bounds, self.vocabulary, &self.kv)?;
         if !step.tokens.is_empty() {
@@ -270,9 +267,6 @@ impl Executable for CpuExecutable {
             for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {
                 let kept = kept.get_mut().unwrap_or_else(|p| p.into_inner());
                 std::mem::swap(kept, tapped);
-            }
-            for name in &self.kernels {
-                *self.dispatches.entry(name).or_insert(0) += 1;
             }
         }
         let ticket = Ticket(self.next_ticket);
@@ -336,7 +330,15 @@ impl Executable for CpuExecutable {
     }
 
     fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        self.dispatches.clone()
+        let mut total = BTreeMap::new();
+        for (call, count) in self.calls.iter().zip(&self.counts) {
+            let count = count.load(Ordering::Relaxed);
+            for name in kernel_names(&call.kernel, &self.weights, self.isa) {
+                *total.entry(name).or_insert(0) += count;
+            }
+        }
+        total.retain(|_, count| *count > 0);
+        total
     }
 }
 

@@ -7,7 +7,9 @@
 use crate::memory::AlignedBytes;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use mettle_plan::{BackendError, BlockId, KvElement, KvGroup, KvLayer, PageLayout, Plane};
+use mettle_plan::{
+    BackendError, BlockId, KvElement, KvGroup, KvLayer, PageLayout, Plane, Retention,
+};
 
 /// Tokens in a block of keys or values: the step in which attention walks the context.
 pub const TOKENS: usize = 32;
@@ -50,10 +52,21 @@ impl KvPool {
             backend: "cpu",
             what,
         };
+        assert_eq!(
+            groups.len(),
+            layout.groups.len(),
+            "the layout is the plan's"
+        );
         let groups = groups
             .iter()
             .zip(&layout.groups)
             .map(|(group, pages)| {
+                if group.retention != Retention::Full {
+                    return Err(unsupported(format!(
+                        "cache that is kept {:?} (group {})",
+                        group.retention, group.name
+                    )));
+                }
                 let [keys, values] = group.planes[..] else {
                     return Err(unsupported(format!(
                         "cache for {} planes a layer (group {})",
@@ -61,6 +74,9 @@ impl KvPool {
                         group.name
                     )));
                 };
+                if keys.element != values.element {
+                    return Err(unsupported("keys and values of different types".into()));
+                }
                 let tokens = pages.tokens_per_page;
                 if tokens == 0 || !tokens.is_multiple_of(TOKENS) {
                     return Err(unsupported(format!(
@@ -72,6 +88,10 @@ impl KvPool {
                     offset,
                     head_bytes: tokens * plane.width * plane.element.bytes(),
                 };
+                assert!(
+                    tokens * group.entry_bytes() <= layout.page_bytes,
+                    "a page holds its tokens"
+                );
                 Ok(GroupLayout {
                     tokens_per_page: tokens,
                     layer_bytes: tokens * (keys.bytes() + values.bytes()),

@@ -60,10 +60,16 @@ impl Backend for CpuBackend {
 
     fn prepare(
         &self,
-        plan: &Plan,
+        plans: &[Plan],
         weights: &dyn TensorSource,
         options: PrepareOptions,
     ) -> Result<Box<dyn Executable>, BackendError> {
+        let [plan] = plans else {
+            return Err(BackendError::Unsupported {
+                backend: "cpu",
+                what: format!("models of {} plans (an encoder and a decoder)", plans.len()),
+            });
+        };
         let executable = CpuExecutable::new(self.isa, self.threads, plan, weights, options)?;
         Ok(Box::new(executable))
     }

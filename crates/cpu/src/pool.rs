@@ -15,9 +15,14 @@ pub struct Barrier {
     arrived: AtomicUsize,
     generation: AtomicUsize,
     sleepers: AtomicUsize,
+    /// One of the threads will not come any more.
+    broken: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
 }
+
+/// What a thread unwinds with when another one panicked.
+struct BrokenBarrier;
 
 impl Barrier {
     pub fn new(threads: usize) -> Barrier {
@@ -26,44 +31,71 @@ impl Barrier {
             arrived: AtomicUsize::new(0),
             generation: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
             lock: Mutex::new(()),
             wake: Condvar::new(),
         }
     }
 
-    /// Returns when all threads have called it. Everything written before is visible to all after.
+    /// Returns when all threads have called it. Everything written before is visible to all after. Unwinds if one of
+    /// them panicked instead.
     pub fn wait(&self) {
+        if !self.try_wait() {
+            std::panic::resume_unwind(Box::new(BrokenBarrier));
+        }
+    }
+
+    /// The same; false if the barrier is broken.
+    fn try_wait(&self) -> bool {
         if self.threads == 1 {
-            return;
+            return true;
         }
         let generation = self.generation.load(Ordering::Relaxed);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            self.advance();
+            // SeqCst pairs with the sleeper's: either it sees the new generation or we see the sleeper.
+            self.generation.fetch_add(1, Ordering::SeqCst);
+            self.wake_sleepers();
+            true
         } else {
-            self.wait_past(generation);
+            self.wait_past(generation)
         }
     }
 
-    fn advance(&self) {
-        // SeqCst pairs with the sleeper's: either it sees the new generation or we see the sleeper.
-        self.generation.fetch_add(1, Ordering::SeqCst);
+    /// Makes all who wait, and all who come, leave with false.
+    fn break_up(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        self.wake_sleepers();
+    }
+
+    /// Whole again. Nobody may be waiting.
+    fn mend(&self) {
+        self.arrived.store(0, Ordering::SeqCst);
+        self.broken.store(false, Ordering::SeqCst);
+    }
+
+    fn wake_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             drop(self.lock.lock());
             self.wake.notify_all();
         }
     }
 
-    fn wait_past(&self, generation: usize) {
+    fn wait_past(&self, generation: usize) -> bool {
+        let passed = || self.generation.load(Ordering::SeqCst) != generation;
+        let broken = || self.broken.load(Ordering::SeqCst);
         for _ in 0..SPINS {
-            if self.generation.load(Ordering::Acquire) != generation {
-                return;
+            if passed() {
+                return true;
+            }
+            if broken() {
+                return false;
             }
             std::hint::spin_loop();
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.lock.lock();
-        while self.generation.load(Ordering::SeqCst) == generation {
+        while !passed() && !broken() {
             guard = match guard {
                 Ok(guard) => self.wake.wait(guard),
                 // Nothing is protected by the lock itself, so a poisoned one is as good.
@@ -72,6 +104,7 @@ impl Barrier {
         }
         drop(guard);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        passed()
     }
 }
 
@@ -89,7 +122,6 @@ struct Shared {
     finish: Barrier,
     /// For the ops inside a job.
     inner: Barrier,
-    stop: AtomicBool,
     panicked: AtomicBool,
 }
 
@@ -112,33 +144,32 @@ impl Pool {
             start: Barrier::new(threads),
             finish: Barrier::new(threads),
             inner: Barrier::new(threads),
-            stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
         });
-        let mut workers = Vec::new();
+        // From here on dropping the pool ends the workers there are, should one of them not start.
+        let mut pool = Pool {
+            shared,
+            workers: Vec::new(),
+        };
         for index in 1..threads {
-            let shared = shared.clone();
+            let shared = pool.shared.clone();
             let worker = std::thread::Builder::new()
                 .name(format!("mettle-cpu-{index}"))
                 .spawn(move || work(&shared, index))?;
-            workers.push(worker);
+            pool.workers.push(worker);
         }
-        Ok(Pool { shared, workers })
+        Ok(pool)
     }
 
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Runs `job` on every thread with its index and the barrier they meet at, and returns when all are done. A panic in a job that uses the inner
-    /// barrier would leave others waiting there: jobs are checked before they start and do not panic.
+    /// Runs `job` on every thread with its index and the barrier they meet at, and returns when all are done. If one
+    /// panics the others leave at their next barrier, and the caller panics when all have.
     pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) {
-        if self.workers.is_empty() {
-            job(0, &self.shared.inner);
-            return;
-        }
         // SAFETY: only the lifetime is erased; the pointer is not used after `finish` below, within `job`'s borrow.
-        let erased: Job = Job(unsafe {
+        let erased = Job(unsafe {
             std::mem::transmute::<
                 *const (dyn Fn(usize, &Barrier) + Sync + '_),
                 *const (dyn Fn(usize, &Barrier) + Sync),
@@ -147,45 +178,41 @@ impl Pool {
         // SAFETY: the workers wait at `start`; `&mut self` keeps other callers out.
         unsafe { *self.shared.job.get() = Some(erased) };
         self.shared.start.wait();
-        job(0, &self.shared.inner);
+        run_share(&self.shared, 0);
         self.shared.finish.wait();
-        assert!(
-            !self.shared.panicked.load(Ordering::Relaxed),
-            "a worker thread panicked"
-        );
+        if self.shared.panicked.swap(false, Ordering::SeqCst) {
+            self.shared.inner.mend();
+            panic!("a thread of the CPU backend panicked");
+        }
     }
 }
 
 fn work(shared: &Shared, index: usize) {
-    loop {
-        shared.start.wait();
-        if shared.stop.load(Ordering::Acquire) {
-            return;
-        }
-        // SAFETY: the caller wrote it before `start` and writes it again only after `finish`.
-        let job = unsafe { *shared.job.get() };
-        if let Some(Job(job)) = job {
-            // SAFETY: `run` waits at `finish` before its borrow of the closure ends.
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
-                (*job)(index, &shared.inner)
-            }));
-            if outcome.is_err() {
-                shared.panicked.store(true, Ordering::Relaxed);
-            }
-        }
+    while shared.start.try_wait() {
+        run_share(shared, index);
         shared.finish.wait();
+    }
+}
+
+/// Runs the job on this thread; a panic ends here, for this thread and for those who wait for it.
+fn run_share(shared: &Shared, index: usize) {
+    // SAFETY: the caller of `run` wrote it before `start` and writes it again only after `finish`.
+    let Some(Job(job)) = (unsafe { *shared.job.get() }) else {
+        return;
+    };
+    // SAFETY: `run` waits at `finish` before its borrow of the closure ends.
+    let share = || unsafe { (*job)(index, &shared.inner) };
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(share)).is_err() {
+        shared.panicked.store(true, Ordering::SeqCst);
+        shared.inner.break_up();
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.workers.is_empty() {
-            return;
-        }
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.start.wait();
+        self.shared.start.break_up();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has already been reported by `run`.
+            // A worker does not panic: `run_share` catches.
             let _ = worker.join();
         }
     }
@@ -230,6 +257,28 @@ mod tests {
                     }
                 });
             }
+        }
+    }
+
+    #[test]
+    fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_lives_on() {
+        let mut pool = Pool::new(3).unwrap();
+        for culprit in 0..3 {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.run(&|index, barrier| {
+                    barrier.wait();
+                    assert_ne!(index, culprit, "this panic is part of the test");
+                    barrier.wait();
+                    barrier.wait();
+                });
+            }));
+            assert!(outcome.is_err());
+            let count = AtomicU64::new(0);
+            pool.run(&|_, barrier| {
+                count.fetch_add(1, Ordering::Relaxed);
+                barrier.wait();
+                assert_eq!(count.load(Ordering::Relaxed), 3);
+            });
         }
     }
 

@@ -3,16 +3,16 @@
 
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
-    Activation, Arena, BackendError, Element, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice,
-    Tap, WeightId, hazards,
+    Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice, Tap,
+    WeightId, hazards,
 };
 
 /// One kernel call, and whether all threads must have finished the calls before it.
 pub struct Call {
     pub kernel: Kernel,
     pub barrier: bool,
-    pub taps: Vec<(usize, Rows, mettle_plan::Dim)>,
-    pub rows: mettle_plan::Dim,
+    pub taps: Vec<(usize, Rows, Dim)>,
+    pub rows: Dim,
 }
 
 pub enum Kernel {
@@ -102,6 +102,10 @@ pub fn translate(
         .iter()
         .zip(barriers)
         .map(|(node, barrier)| {
+            let rows = plan.buffer_of(node.op.primary()).rows;
+            if !matches!(rows, Dim::Tokens | Dim::LogitRows) {
+                return Err(unsupported(format!("op {} over {rows}", node.op.name())));
+            }
             Ok(Call {
                 kernel: view.kernel(&node.op)?,
                 barrier,
@@ -114,7 +118,7 @@ pub fn translate(
                         Some((index, view.rows(tap.slice), rows))
                     })
                     .collect(),
-                rows: plan.buffer_of(node.op.primary()).rows,
+                rows,
             })
         })
         .collect::<Result<_, BackendError>>()?;
@@ -150,6 +154,11 @@ impl View<'_> {
     fn kernel(&self, op: &Op) -> Result<Kernel, BackendError> {
         let rows = |slice| self.rows(slice);
         Ok(match op {
+            Op::Embed(o) if Some(o.ids) != self.plan.token_ids => {
+                return Err(unsupported(
+                    "embedding of other ids than the step's tokens".into(),
+                ));
+            }
             Op::Embed(o) => Kernel::Embed {
                 table: o.table,
                 out: rows(o.out),
@@ -231,17 +240,21 @@ impl View<'_> {
                 up: rows(o.up),
                 out: rows(o.out),
             },
-            Op::Elementwise(o) if o.expr == Expr::Add => Kernel::Add {
-                a: rows(o.a),
-                b: rows(o.b.expect("an addition has two inputs")),
-                out: rows(o.out),
-            },
-            Op::Gather(o) if self.plan.buffer_of(o.rows).element == Element::U32 => {
-                Kernel::Gather {
-                    x: rows(o.x),
+            Op::Elementwise(o) if o.expr == Expr::Add => {
+                let b = o.b.expect("an addition has two inputs");
+                if b.width != o.a.width {
+                    return Err(unsupported("addition of one column to many".into()));
+                }
+                Kernel::Add {
+                    a: rows(o.a),
+                    b: rows(b),
                     out: rows(o.out),
                 }
             }
+            Op::Gather(o) if Some(o.rows) == self.plan.logit_rows => Kernel::Gather {
+                x: rows(o.x),
+                out: rows(o.out),
+            },
             other => return Err(unsupported(format!("op {}", other.name()))),
         })
     }

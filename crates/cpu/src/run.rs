@@ -11,6 +11,7 @@ use crate::memory::Rows;
 use crate::pool::{Barrier, share};
 use crate::program::{Call, Kernel};
 use mettle_plan::{KvLayer, RopeId, StepInput, WeightId};
+use std::sync::atomic::Ordering;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
@@ -29,7 +30,7 @@ impl<'a> Run<'a> {
         let scratch = unsafe { self.cpu.threads[thread].get() };
         self.fill_angles(thread);
         barrier.wait();
-        for call in &self.cpu.calls {
+        for (index, call) in self.cpu.calls.iter().enumerate() {
             if call.barrier {
                 barrier.wait();
             }
@@ -37,6 +38,9 @@ impl<'a> Run<'a> {
             // this one reads or touches what it writes. Inside the call, threads take disjoint shares. Row counts are
             // within the bounds that the arena was planned with (`StepState::prepare` checked them).
             unsafe { self.call(call, thread, scratch, barrier) };
+            if thread == 0 && rows_of(call.rows, &self.cpu.state) > 0 {
+                self.cpu.counts[index].fetch_add(1, Ordering::Relaxed);
+            }
             if !call.taps.is_empty() {
                 barrier.wait();
                 if thread == 0 {

@@ -61,6 +61,9 @@ impl StepState {
         {
             return bad("its parts have different lengths".into());
         }
+        if step.plan != 0 {
+            return bad(format!("plan {} of 1", step.plan));
+        }
         if let Some(extra) = step.extras.first() {
             return bad(format!("no op here reads input buffer {}", extra.buffer.0));
         }

@@ -153,6 +153,14 @@ impl<'a> Config<'a> {
         self.float_or_none(key)?.ok_or_else(|| self.missing(key))
     }
 
+    /// A number above 0: a rotary base, a divisor.
+    pub fn positive(&self, key: &str) -> Result<f32> {
+        match self.float(key)? {
+            positive if positive > 0.0 => Ok(positive),
+            other => Err(self.mismatch(format!("{key} is {other}; it must be above 0"))),
+        }
+    }
+
     pub fn flag_or_none(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "true or false", Value::as_bool)
     }

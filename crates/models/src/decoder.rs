@@ -91,16 +91,69 @@ impl DecoderSpec {
         if !(self.eps > 0.0 && self.eps < 1.0) {
             return wrong(format!("norm epsilon {} is not between 0 and 1", self.eps));
         }
-        if let RopeScaling::Divisors(divisors) = &self.rope_scaling
-            && divisors.len() != self.head_dim / 2
-        {
-            return wrong(format!(
-                "{} rotary frequency divisors for heads of {}; there must be {}",
-                divisors.len(),
-                self.head_dim,
-                self.head_dim / 2
-            ));
+        match self.rotary_problem() {
+            Some(problem) => wrong(problem),
+            None => Ok(self),
         }
-        Ok(self)
+    }
+
+    /// A rotary frequency that is not a finite number above 0 turns every answer into NaN.
+    fn rotary_problem(&self) -> Option<String> {
+        let keys = RotaryKeys::new(self);
+        let positive = |what: &str, value: f32| {
+            let is_wrong = !(value > 0.0 && value.is_finite());
+            is_wrong.then(|| format!("{what} is {value}; it must be finite and above 0"))
+        };
+        let of_scaling = || match &self.rope_scaling {
+            RopeScaling::None => None,
+            RopeScaling::Linear { factor } => positive(&keys.factor, *factor),
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            } => {
+                let ramp = high_freq_factor - low_freq_factor;
+                positive(&keys.factor, *factor)
+                    .or_else(|| positive("low_freq_factor", *low_freq_factor))
+                    .or_else(|| positive("original_max_position_embeddings", *original_context))
+                    .or_else(|| positive("high_freq_factor - low_freq_factor", ramp))
+            }
+            RopeScaling::Divisors(divisors) if divisors.len() != self.head_dim / 2 => {
+                Some(format!(
+                    "{} rotary frequency divisors for heads of {}; there must be {}",
+                    divisors.len(),
+                    self.head_dim,
+                    self.head_dim / 2
+                ))
+            }
+            RopeScaling::Divisors(divisors) => {
+                let what = "a divisor of the rotary frequencies";
+                divisors.iter().find_map(|d| positive(what, *d))
+            }
+        };
+        positive(&keys.base, self.rope_base).or_else(of_scaling)
+    }
+}
+
+/// What the config calls the rotary numbers.
+struct RotaryKeys {
+    base: String,
+    factor: String,
+}
+
+impl RotaryKeys {
+    fn new(spec: &DecoderSpec) -> RotaryKeys {
+        let architecture = spec.architecture;
+        match spec.names {
+            Names::Hf => RotaryKeys {
+                base: "rope_theta".to_owned(),
+                factor: "rotary factor".to_owned(),
+            },
+            Names::Gguf => RotaryKeys {
+                base: format!("{architecture}.rope.freq_base"),
+                factor: format!("{architecture}.rope.scaling.factor"),
+            },
+        }
     }
 }

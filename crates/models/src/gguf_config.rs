@@ -200,9 +200,6 @@ impl<'a> GgufConfig<'a> {
             }
             (Some("linear"), None) => {
                 let factor = factor.ok_or_else(|| self.missing("rope.scaling.factor"))?;
-                if !(factor > 0.0 && factor.is_finite()) {
-                    return Err(self.unsupported("rope.scaling.factor", factor, "above 0 is"));
-                }
                 Ok(RopeScaling::Linear { factor })
             }
             (Some(kind), Some(_)) => Err(self.unsupported(
@@ -228,13 +225,7 @@ impl<'a> GgufConfig<'a> {
                 problem: e.to_string(),
             }
         })?;
-        match divisors.iter().find(|d| !(**d > 0.0 && d.is_finite())) {
-            None => Ok(Some(divisors)),
-            Some(wrong) => Err(ModelError::Dimensions {
-                source_name: ROPE_DIVISORS.into(),
-                problem: format!("a rotary frequency is divided by {wrong}"),
-            }),
-        }
+        Ok(Some(divisors))
     }
 }
 

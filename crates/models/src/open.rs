@@ -68,11 +68,21 @@ pub(crate) fn find(path: &Path, config_only: bool) -> Result<Found> {
         reason,
     })?;
     if !metadata.is_dir() {
-        return match path.file_name().and_then(|n| n.to_str()) {
-            Some("config.json") => Ok(Found::Config(
-                path.parent().unwrap_or(Path::new("")).to_owned(),
-            )),
-            _ => Ok(Found::Gguf(path.to_owned())),
+        let is_named = |ending: &str| {
+            path.extension()
+                .is_some_and(|e| e.eq_ignore_ascii_case(ending))
+        };
+        if path.file_name().is_some_and(|name| name == "config.json") {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            return Ok(Found::Config(folder.to_owned()));
+        }
+        return match is_named("safetensors") {
+            true => Err(ModelError::NotAModel {
+                path: path.to_owned(),
+                reason: "give the folder that holds the .safetensors files and config.json".into(),
+            }),
+            // Whatever it is called: the file's first bytes say whether it is one.
+            false => Ok(Found::Gguf(path.to_owned())),
         };
     }
     let has = |name: &str| path.join(name).exists();
@@ -235,5 +245,5 @@ fn random(spec: &DecoderSpec, dtype: DType, seed: u64) -> Result<Dummy> {
             });
         }
     }
-    Ok(Dummy::new(tensors, seed))
+    Ok(Dummy::new(tensors, seed)?)
 }

@@ -2,7 +2,7 @@
 //! and transformers 5 (`rope_parameters`).
 
 use crate::config::Config;
-use crate::error::{ModelError, Result};
+use crate::error::Result;
 use mettle_plan::RopeScaling;
 
 /// transformers' default where a config names no base (Llama 2).
@@ -19,7 +19,7 @@ impl RopeConfig {
         let outer_base = config.float_or_none("rope_theta")?;
         let parameters = config.object_or_none("rope_parameters")?;
         let scaling = config.object_or_none("rope_scaling")?;
-        let rope = match (parameters, scaling) {
+        match (parameters, scaling) {
             (Some(parameters), None) => {
                 let base = parameters.float_or_none("rope_theta")?.or(outer_base);
                 let rope = RopeConfig {
@@ -31,7 +31,7 @@ impl RopeConfig {
                     return Err(config.unsupported("rope_theta", inside));
                 }
                 parameters.finish()?;
-                rope
+                Ok(rope)
             }
             (None, Some(scaling)) => {
                 let rope = RopeConfig {
@@ -39,47 +39,15 @@ impl RopeConfig {
                     scaling: scaling_of(&scaling)?,
                 };
                 scaling.finish()?;
-                rope
+                Ok(rope)
             }
-            (None, None) => RopeConfig {
+            (None, None) => Ok(RopeConfig {
                 base: outer_base.unwrap_or(DEFAULT_BASE),
                 scaling: RopeScaling::None,
-            },
+            }),
             (Some(_), Some(_)) => {
                 let one = "rope_parameters is there too; only one of them can be followed";
-                return Err(config.unsupported("rope_scaling", one));
-            }
-        };
-        rope.check(config.name())?;
-        Ok(rope)
-    }
-
-    fn check(&self, source_name: &str) -> Result<()> {
-        let positive = |what: &str, value: f32| match value > 0.0 {
-            true => Ok(()),
-            false => Err(ModelError::Dimensions {
-                source_name: source_name.to_owned(),
-                problem: format!("rotary embedding with {what} {value}"),
-            }),
-        };
-        positive("base", self.base)?;
-        match &self.scaling {
-            RopeScaling::None => Ok(()),
-            RopeScaling::Linear { factor } => positive("factor", *factor),
-            RopeScaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_context,
-            } => {
-                positive("factor", *factor)?;
-                positive("low_freq_factor", *low_freq_factor)?;
-                positive("original_max_position_embeddings", *original_context)?;
-                let ramp = high_freq_factor - low_freq_factor;
-                positive("high_freq_factor - low_freq_factor", ramp)
-            }
-            RopeScaling::Divisors(divisors) => {
-                divisors.iter().try_for_each(|d| positive("divisor", *d))
+                Err(config.unsupported("rope_scaling", one))
             }
         }
     }

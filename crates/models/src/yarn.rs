@@ -17,12 +17,12 @@ impl Yarn {
     pub fn read(config: &Config, base: f32, dims: usize) -> Result<Yarn> {
         config.must_be("type", "yarn")?;
         config.must_be("rope_type", "yarn")?;
-        let factor = config.float("factor")?;
+        let factor = config.positive("factor")?;
         // The defaults of transformers, and of the paper.
         let beta_fast = config.float_or_none("beta_fast")?.unwrap_or(32.0);
         let beta_slow = config.float_or_none("beta_slow")?.unwrap_or(1.0);
         let truncate = config.flag_or_none("truncate")?.unwrap_or(true);
-        let original = config.float("original_max_position_embeddings")?;
+        let original = config.positive("original_max_position_embeddings")?;
         let mscale = config.float_or_none("mscale")?.filter(|m| *m != 0.0);
         let mscale_all = config
             .float_or_none("mscale_all_dim")?

@@ -1,7 +1,9 @@
 //! What is wrong with a model is named: keys, values, tensors, numbers.
 
 use expect_test::{Expect, expect};
-use mettle_models::{LoadFormat, Model, OpenOptions, PlanOptions, decoder_from_hf, plans};
+use mettle_models::{
+    BUILT_IN, LoadFormat, Model, OpenOptions, PlanOptions, decoder_from_hf, plans,
+};
 use mettle_plan::bind;
 use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView};
 use serde_json::{Value, json};
@@ -141,13 +143,25 @@ fn rotary_embedding_in_both_styles() {
     check_config(
         "smollm2",
         set("rope_scaling", json!({"type": "linear", "factor": 0.0})),
-        expect!["config.json: rotary embedding with factor 0"],
+        expect!["config.json: rotary factor is 0; it must be finite and above 0"],
     );
     check_config(
         "llama31",
         |config| config["rope_parameters"]["truncate"] = json!(true),
         expect![
             "config.json: rope_parameters: truncate = true is not known to this architecture and could change its maths"
+        ],
+    );
+    check_config(
+        "smollm2",
+        set("rope_theta", json!(-1.0)),
+        expect!["config.json: rope_theta is -1; it must be finite and above 0"],
+    );
+    check_config(
+        "llama31",
+        |config| config["rope_parameters"]["high_freq_factor"] = json!(1.0),
+        expect![
+            "config.json: high_freq_factor - low_freq_factor is 0; it must be finite and above 0"
         ],
     );
     // The same scaling as transformers 4 writes it gives the same model.
@@ -225,7 +239,7 @@ fn check_tensors(path: &str, change: impl Fn(&mut Vec<TensorInfo>), expected: Ex
     let model = Model::open(&fixture(path), OpenOptions::default()).unwrap();
     let mut tensors = model.tensors.tensors().to_vec();
     change(&mut tensors);
-    let text = match bind(&model.plan(), &Listed(tensors)) {
+    let text = match bind(&[model.plan()], &Listed(tensors)) {
         Ok(_) => "no error".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -293,8 +307,12 @@ fn tensors_that_may_be_there_unread() {
     assert_eq!(model.plan().unread, ["rope_freqs.weight"]);
 }
 
-/// The error of a fixture's GGUF file after replacing `from` by as many bytes.
 fn check_gguf(name: &str, from: &[u8], to: &[u8], expected: Expect) {
+    expected.assert_eq(&gguf_error(name, from, to));
+}
+
+/// The error of a fixture's GGUF file after replacing `from` by as many bytes.
+fn gguf_error(name: &str, from: &[u8], to: &[u8]) -> String {
     assert_eq!(from.len(), to.len());
     let mut bytes = std::fs::read(fixture(name).join("model.gguf")).unwrap();
     let at = bytes.windows(from.len()).position(|w| w == from).unwrap();
@@ -302,11 +320,7 @@ fn check_gguf(name: &str, from: &[u8], to: &[u8], expected: Expect) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, bytes).unwrap();
-    let text = match Model::open(&path, OpenOptions::default()) {
-        Ok(_) => "no error".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    expected.assert_eq(&text);
+    open_error(&path, OpenOptions::default())
 }
 
 #[test]
@@ -354,6 +368,91 @@ fn gguf_keys_that_could_change_the_maths() {
     );
 }
 
+#[test]
+fn gguf_rotary_numbers_that_no_model_has() {
+    let bytes =
+        |value: f32| [&b"llama.rope.freq_base\x06\0\0\0"[..], &value.to_le_bytes()].concat();
+    for value in [f32::NAN, 0.0, -10_000.0, f32::INFINITY] {
+        let expected = format!(
+            "GGUF metadata: llama.rope.freq_base is {value}; it must be finite and above 0"
+        );
+        let found = gguf_error("llama", &bytes(10_000.0), &bytes(value));
+        assert_eq!(found, expected);
+    }
+    // The first divisor is the tensor's first value: Llama 3 leaves the highest frequency as it is.
+    let divisors = |first: f32| [first, 1.0, 1.0].map(f32::to_le_bytes).concat();
+    let found = gguf_error("llama31", &divisors(1.0), &divisors(f32::NAN));
+    expect![
+        "GGUF metadata: a divisor of the rotary frequencies is NaN; it must be finite and above 0"
+    ]
+    .assert_eq(&found);
+}
+
+/// The error of a built-in config's plans after `change`.
+fn plans_error(name: &str, change: impl Fn(&mut Value)) -> String {
+    let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name).unwrap();
+    let mut config: Value = serde_json::from_str(text).unwrap();
+    change(&mut config);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    match plans(path.to_str().unwrap(), &PlanOptions::default()) {
+        Ok(_) => "no error".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn rotary_numbers_of_plans_are_above_zero() {
+    for (name, key) in [
+        ("deepseek-v3", "/rope_theta"),
+        ("deepseek-v3", "/rope_scaling/factor"),
+        ("gemma-3-4b", "/text_config/rope_theta"),
+        ("gemma-3-4b", "/text_config/rope_local_base_freq"),
+        ("gemma-3-4b", "/text_config/rope_scaling/factor"),
+        ("gpt-oss-20b", "/rope_theta"),
+        ("qwen3-next-80b-a3b", "/rope_theta"),
+    ] {
+        let error = plans_error(name, |c| *c.pointer_mut(key).unwrap() = json!(-2.0));
+        let (_, last) = key.rsplit_once('/').unwrap();
+        let end = format!(": {last} is -2; it must be above 0");
+        assert!(error.ends_with(&end), "{name} {key}: {error}");
+    }
+}
+
+#[test]
+fn experts_beyond_all_bounds() {
+    for (name, experts) in [
+        ("deepseek-v3", "n_routed_experts"),
+        ("qwen3-next-80b-a3b", "num_experts"),
+    ] {
+        let error = plans_error(name, |config| {
+            config[experts] = json!(4096);
+            config["num_hidden_layers"] = json!(2000);
+        });
+        expect!["config.json: 2000 layers of 4096 experts are 24576000 tensors; at most 262144 are supported"]
+            .assert_eq(&error);
+    }
+}
+
+#[test]
+fn random_weights_larger_than_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("llama");
+    config["vocab_size"] = json!(1 << 28);
+    config["hidden_size"] = json!(1 << 20);
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let options = OpenOptions {
+        load_format: LoadFormat::Dummy { seed: 1 },
+        ..OpenOptions::default()
+    };
+    let error = open_error(folder.path(), options);
+    assert!(
+        error.starts_with("random weights need 2251809.0 GB of memory"),
+        "{error}"
+    );
+}
+
 fn open_error(path: &Path, options: OpenOptions) -> String {
     match Model::open(path, options) {
         Ok(_) => "no error".to_owned(),
@@ -377,6 +476,10 @@ fn paths_that_are_no_model() {
     std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
     expect!["DIR/config.json is not valid JSON: EOF while parsing an object at line 1 column 1"]
         .assert_eq(&open());
+    let part = folder.path().join("model.safetensors");
+    let error = shown(open_error(&part, OpenOptions::default()));
+    expect!["DIR/model.safetensors is not a model: give the folder that holds the .safetensors files and config.json"]
+        .assert_eq(&error);
     let missing = folder.path().join("none");
     let error = shown(open_error(&missing, OpenOptions::default()));
     expect!["cannot read DIR/none: No such file or directory (os error 2)"].assert_eq(&error);

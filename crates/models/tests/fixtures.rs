@@ -33,7 +33,7 @@ fn every_fixture_binds_with_passes_on_and_off() {
         for disabled in [&[][..], &names[..]] {
             let mut plan = model.plan();
             passes::apply(&mut plan, disabled).unwrap();
-            bind(&plan, &*model.tensors).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            bind(&[plan], &*model.tensors).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
         assert_eq!(model.eos_ids, [1], "{}", path.display());
         let tokenizer = model.tokenizer().unwrap();
@@ -128,7 +128,7 @@ fn random_weights_need_a_config_alone() {
         (model.context_length, model.spec.context_length),
         (100, 512)
     );
-    bind(&model.plan(), &*model.tensors).unwrap();
+    bind(&[model.plan()], &*model.tensors).unwrap();
     for tensor in model.tensors.tensors() {
         let expected = if tensor.shape.len() == 1 {
             DType::F32

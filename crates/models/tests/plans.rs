@@ -2,8 +2,10 @@
 
 use mettle_models::{AdapterSlots, BUILT_IN, PlanOptions, plans};
 use mettle_plan::print::PlanReport;
-use mettle_plan::{KvElement, Op, Plan, Retention, Take, passes};
-use mettle_tensor::DType;
+use mettle_plan::{
+    BindError, Dim, Element, KvElement, KvSource, Op, Plan, Retention, Take, bind, cost, passes,
+};
+use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +48,65 @@ fn parameter_counts_are_the_published_ones() {
         let found = parameters(&of(name)) as f64;
         let error = (found - expected).abs() / expected;
         assert!(error < 0.002, "{name}: {found} instead of {expected}");
+    }
+}
+
+/// A file with these tensors, of which nobody reads a byte.
+struct Shapes(Vec<TensorInfo>);
+
+impl TensorSource for Shapes {
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.0
+    }
+    fn view(&self, _: usize) -> TensorView<'_> {
+        unreachable!("binding reads no bytes")
+    }
+}
+
+#[test]
+fn plans_of_one_model_share_a_pool_and_read_all_of_its_file() {
+    let mut several = Vec::new();
+    for (name, _) in BUILT_IN {
+        let plans = of(name);
+        let tensors = plans.iter().flat_map(Plan::tensors);
+        let tensors: BTreeMap<String, TensorInfo> = tensors.map(|t| (t.name.clone(), t)).collect();
+        let file = Shapes(tensors.into_values().collect());
+        bind(&plans, &file).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if plans.len() == 1 {
+            continue;
+        }
+        several.push(name);
+        for plan in plans {
+            assert_eq!(plan.kv_groups, of(name)[0].kv_groups, "{}", plan.name);
+            let alone = bind(&[plan], &file);
+            assert!(matches!(alone, Err(BindError::Extra { .. })), "{alone:?}");
+        }
+    }
+    assert_eq!(several, ["gemma-3-4b", "t5-small"]);
+}
+
+#[test]
+fn rows_that_attend_to_each_other_name_their_segment() {
+    for (name, rows) in [
+        ("gemma-3-4b", Dim::MediaPatches),
+        ("t5-small", Dim::EncoderTokens),
+    ] {
+        let plan = &of(name)[0];
+        let mut layers = 0;
+        for node in &plan.nodes {
+            let Op::Attention(attention) = &node.op else {
+                continue;
+            };
+            let KvSource::Rows { segments, .. } = attention.kv else {
+                panic!("{name}: an encoder has no cache of its own");
+            };
+            let buffer = plan.buffer_of(segments);
+            assert!(buffer.is_input, "{name}");
+            assert_eq!((buffer.rows, buffer.width), (rows, 1), "{name}");
+            assert_eq!((buffer.element, &*buffer.name), (Element::U32, "segments"));
+            layers += 1;
+        }
+        assert!(layers > 0, "{name}");
     }
 }
 
@@ -104,6 +165,11 @@ fn windows_and_states_are_groups_of_their_own() {
         retention("qwen3-next-80b-a3b"),
         [(Retention::State, 36), (Retention::Full, 12)]
     );
+    // What a decoder keeps of its encoder's input has that input's length, not the context's.
+    assert_eq!(
+        retention("t5-small"),
+        [(Retention::Full, 6), (Retention::Encoder, 6)]
+    );
     let next = &of("qwen3-next-80b-a3b")[0];
     let state = 36 * (8192 * 3 + 32 * 128 * 128) * 4;
     assert_eq!(report(next).state_bytes_per_sequence, state);
@@ -119,7 +185,7 @@ fn a_token_costs_two_flops_per_active_parameter() {
         ("deepseek-v3", 36.6e9),
     ];
     for (name, expected) in active {
-        let flops = report(&of(name)[0]).flops_per_token as f64 / 2.0;
+        let flops = cost::decode(&of(name)[0], 0).flops as f64 / 2.0;
         let ratio = flops / expected;
         assert!(
             (0.85..1.15).contains(&ratio),

@@ -16,8 +16,13 @@ pub struct Arena {
 /// A cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
 
+/// Half of what can be addressed: an allocation of this size is refused everywhere.
+const LARGEST: usize = isize::MAX as usize & !(ALIGNMENT - 1);
+
 impl Arena {
     /// Places the largest buffers first, each at the lowest offset that is free during its life.
+    ///
+    /// Sizes that do not fit a `usize` saturate: no system has that memory, so asking for it fails.
     pub fn new(plan: &Plan, bounds: &Sizes, activation_bytes: usize) -> Arena {
         let lives = lifetimes(plan);
         let sizes: Vec<usize> = plan
@@ -28,7 +33,8 @@ impl Arena {
                     Element::Activation => activation_bytes,
                     Element::F32 | Element::U32 => 4,
                 };
-                (bounds.get(b.rows) * b.width * element).next_multiple_of(ALIGNMENT)
+                let bytes = bounds.get(b.rows).saturating_mul(b.width * element);
+                bytes.min(LARGEST).next_multiple_of(ALIGNMENT)
             })
             .collect();
         let mut order: Vec<usize> = (0..plan.buffers.len())
@@ -44,14 +50,14 @@ impl Arena {
                 .map(|&j| ranges[j].clone())
                 .collect();
             taken.sort_by_key(|r| r.start);
-            let mut offset = 0;
+            let mut offset = 0_usize;
             for range in taken {
-                if offset + sizes[i] <= range.start {
+                if offset.saturating_add(sizes[i]) <= range.start {
                     break;
                 }
                 offset = offset.max(range.end);
             }
-            ranges[i] = offset..offset + sizes[i];
+            ranges[i] = offset..offset.saturating_add(sizes[i]);
             placed.push(i);
         }
         let bytes = ranges.iter().map(|r| r.end).max().unwrap_or(0);

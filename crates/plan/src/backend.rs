@@ -22,6 +22,8 @@ pub enum BackendError {
     OutOfMemory { what: &'static str, bytes: usize },
     #[error("ticket {0} was not submitted here or was already waited for")]
     UnknownTicket(u64),
+    #[error("{0} steps are under way and none was waited for")]
+    TooManyInFlight(usize),
 }
 
 /// What is fixed when a plan is prepared.
@@ -51,10 +53,11 @@ pub trait Backend: Send {
     /// One line for people: which device, which instruction set, how many threads.
     fn describe(&self) -> String;
 
-    /// Binds and packs the weights, allocates scratch memory and the KV pool.
+    /// Binds and packs the weights, allocates scratch memory and the KV pool. The plans of one model (an encoder's and a
+    /// decoder's) declare the same KV groups and share weights and pool; `StepInput::plan` says which one runs.
     fn prepare(
         &self,
-        plan: &Plan,
+        plans: &[Plan],
         weights: &dyn TensorSource,
         options: PrepareOptions,
     ) -> Result<Box<dyn Executable>, BackendError>;
@@ -71,10 +74,16 @@ pub trait Executable: Send {
     /// Whether a step may ask for this output. `InputToken::SampledBy` needs `OutputKind::Sampled`.
     fn gives(&self, output: OutputKind) -> bool;
 
+    /// Steps that may be submitted before the oldest of them is waited for.
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
     /// Starts a step. A backend without a device queue may finish it before it returns.
     fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError>;
 
-    /// Blocks until the step is done. The output is valid until the next `submit`.
+    /// Blocks until the step is done. Steps are waited for in the order they were submitted; the output is borrowed, so
+    /// it lives until the executable is used again.
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError>;
 
     /// Copies whole pages of the pool (source, target), ordered after the steps submitted before.

@@ -29,12 +29,15 @@ fn others(more: &usize) -> String {
 /// The source's tensors that make up one weight, top to bottom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundWeight {
+    /// Which of the plans reads it.
+    pub plan: usize,
     pub id: WeightId,
     pub tensors: Vec<usize>,
 }
 
-/// Finds every weight's tensors. The result has one entry per weight that an op reads.
-pub fn bind(plan: &Plan, source: &dyn TensorSource) -> Result<Vec<BoundWeight>, BindError> {
+/// Finds the tensors of every weight that an op of these plans reads. Together the plans must read all of the source:
+/// an encoder and a decoder share a file.
+pub fn bind(plans: &[Plan], source: &dyn TensorSource) -> Result<Vec<BoundWeight>, BindError> {
     let by_name: HashMap<&str, usize> = source
         .tensors()
         .iter()
@@ -44,25 +47,31 @@ pub fn bind(plan: &Plan, source: &dyn TensorSource) -> Result<Vec<BoundWeight>, 
     let mut read: HashSet<&str> = HashSet::new();
     let mut missing: Vec<&str> = Vec::new();
     let mut bound = Vec::new();
-    for id in plan.used_weights() {
-        let mut tensors = Vec::new();
-        for part in &plan.weight_of(id).parts {
-            read.insert(&part.tensor);
-            let Some(&index) = by_name.get(part.tensor.as_str()) else {
-                missing.push(&part.tensor);
-                continue;
-            };
-            let found = &source.tensors()[index].shape;
-            if *found != part.source_shape() {
-                return Err(BindError::Shape {
-                    tensor: part.tensor.clone(),
-                    expected: part.source_shape().to_vec(),
-                    found: found.clone(),
-                });
+    for (number, plan) in plans.iter().enumerate() {
+        for id in plan.used_weights() {
+            let mut tensors = Vec::new();
+            for part in &plan.weight_of(id).parts {
+                read.insert(&part.tensor);
+                let Some(&index) = by_name.get(part.tensor.as_str()) else {
+                    missing.push(&part.tensor);
+                    continue;
+                };
+                let found = &source.tensors()[index].shape;
+                if *found != part.source_shape() {
+                    return Err(BindError::Shape {
+                        tensor: part.tensor.clone(),
+                        expected: part.source_shape().to_vec(),
+                        found: found.clone(),
+                    });
+                }
+                tensors.push(index);
             }
-            tensors.push(index);
+            bound.push(BoundWeight {
+                plan: number,
+                id,
+                tensors,
+            });
         }
-        bound.push(BoundWeight { id, tensors });
     }
     if let Some(first) = missing.first() {
         return Err(BindError::Missing {
@@ -70,7 +79,8 @@ pub fn bind(plan: &Plan, source: &dyn TensorSource) -> Result<Vec<BoundWeight>, 
             more: missing.len() - 1,
         });
     }
-    let unread: HashSet<&str> = plan.unread.iter().map(String::as_str).collect();
+    let unread = plans.iter().flat_map(|p| &p.unread);
+    let unread: HashSet<&str> = unread.map(String::as_str).collect();
     let extra: Vec<&str> = source
         .tensors()
         .iter()
@@ -120,7 +130,7 @@ mod tests {
                 shape: shape.to_vec(),
             })
             .collect();
-        let result = match bind(&plan, &Shapes(tensors)) {
+        let result = match bind(&[plan], &Shapes(tensors)) {
             Ok(bound) => format!("{:?}", bound[0].tensors),
             Err(error) => error.to_string(),
         };

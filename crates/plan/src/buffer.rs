@@ -43,6 +43,13 @@ impl Slice {
             && other.start < self.start + self.width
     }
 
+    /// Whether every column of `other` is one of these.
+    pub fn covers(&self, other: &Slice) -> bool {
+        self.buffer == other.buffer
+            && self.start <= other.start
+            && other.start + other.width <= self.start + self.width
+    }
+
     /// A part of this slice, `start` counted from its own first column.
     pub fn columns(&self, start: usize, width: usize) -> Slice {
         assert!(

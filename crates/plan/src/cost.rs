@@ -1,5 +1,6 @@
 //! Owns what an op moves and computes: the numbers behind `mettle plan`, rooflines and kernel reports.
 
+use crate::kv::KvLayer;
 use crate::op::{KvSource, Op, RecurrentKind, Resource};
 use crate::plan::Plan;
 use serde::Serialize;
@@ -16,10 +17,17 @@ pub struct Cost {
     pub flops: u64,
     /// Cache written, per row.
     pub kv_write_bytes: u64,
-    /// Cache read per token of context and sequence.
-    pub kv_read_bytes_per_context_token: u64,
-    /// Per row and token of context.
-    pub flops_per_context_token: u64,
+}
+
+/// What attention adds for every token of context that it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ContextCost {
+    /// Cache read per sequence.
+    pub kv_bytes: u64,
+    /// Per row.
+    pub flops: u64,
+    /// It sees no more tokens than this.
+    pub window: Option<usize>,
 }
 
 impl Add for Cost {
@@ -31,21 +39,54 @@ impl Add for Cost {
             activation_bytes: self.activation_bytes + o.activation_bytes,
             flops: self.flops + o.flops,
             kv_write_bytes: self.kv_write_bytes + o.kv_write_bytes,
-            kv_read_bytes_per_context_token: self.kv_read_bytes_per_context_token
-                + o.kv_read_bytes_per_context_token,
-            flops_per_context_token: self.flops_per_context_token + o.flops_per_context_token,
         }
     }
 }
 
-impl Cost {
-    /// Bytes that one decode step of one sequence must move at the least: weights and its cache.
-    pub fn decode_bytes(&self, context: u64) -> u64 {
-        self.weight_bytes + self.kv_write_bytes + context * self.kv_read_bytes_per_context_token
-    }
+/// What one decode step of one sequence at a context length moves (weights and cache) and computes, at the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DecodeCost {
+    pub context: usize,
+    pub bytes: u64,
+    pub flops: u64,
+}
 
-    pub fn decode_flops(&self, context: u64) -> u64 {
-        self.flops + context * self.flops_per_context_token
+pub fn decode(plan: &Plan, context: usize) -> DecodeCost {
+    let total = total(plan, 0);
+    let mut decode = DecodeCost {
+        context,
+        bytes: total.weight_bytes + total.kv_write_bytes,
+        flops: total.flops,
+    };
+    for cost in plan.nodes.iter().filter_map(|n| of_context(plan, &n.op)) {
+        let seen = cost.window.map_or(context, |window| window.min(context)) as u64;
+        decode.bytes += seen * cost.kv_bytes;
+        decode.flops += seen * cost.flops;
+    }
+    decode
+}
+
+/// The part of an op's cost that grows with the context.
+pub fn of_context(plan: &Plan, op: &Op) -> Option<ContextCost> {
+    let cached = |kv: KvLayer| {
+        let planes = &plan.kv_groups[kv.group].planes;
+        planes.iter().map(|p| p.bytes() as u64).sum()
+    };
+    match op {
+        Op::Attention(o) => Some(ContextCost {
+            kv_bytes: match o.kv {
+                KvSource::Paged(kv) => cached(kv),
+                KvSource::Rows { .. } => 0,
+            },
+            flops: (2 * o.heads * (o.head_dim + o.value_dim)) as u64,
+            window: o.window,
+        }),
+        Op::CrossAttention(o) => Some(ContextCost {
+            kv_bytes: cached(o.kv),
+            flops: (4 * o.heads * o.head_dim) as u64,
+            window: None,
+        }),
+        _ => None,
     }
 }
 
@@ -95,20 +136,6 @@ pub fn of(plan: &Plan, op: &Op, activation_bytes: usize) -> Cost {
             let group = &plan.kv_groups[o.kv.group];
             cost.kv_write_bytes = group.planes.iter().map(|p| p.bytes() as u64).sum();
         }
-        Op::Attention(o) => {
-            cost.flops_per_context_token = (2 * o.heads * (o.head_dim + o.value_dim)) as u64;
-            if let KvSource::Paged(kv) = o.kv {
-                let group = &plan.kv_groups[kv.group];
-                cost.kv_read_bytes_per_context_token =
-                    group.planes.iter().map(|p| p.bytes() as u64).sum();
-            }
-        }
-        Op::CrossAttention(o) => {
-            cost.flops_per_context_token = (4 * o.heads * o.head_dim) as u64;
-            let group = &plan.kv_groups[o.kv.group];
-            cost.kv_read_bytes_per_context_token =
-                group.planes.iter().map(|p| p.bytes() as u64).sum();
-        }
         Op::Recurrent(o) => {
             let plane = &plan.kv_groups[o.state.group].planes[o.plane];
             cost.kv_write_bytes = 2 * plane.bytes() as u64;
@@ -138,7 +165,12 @@ pub fn of(plan: &Plan, op: &Op, activation_bytes: usize) -> Cost {
         Op::TopK(o) => cost.flops = o.logits.width as u64,
         Op::Sample(o) => cost.flops = o.logits.width as u64,
         Op::AllReduce(o) => cost.flops = (o.x.width * (o.ranks - 1)) as u64,
-        Op::EmbedRows(_) | Op::Gather(_) | Op::HeadCopy(_) => {}
+        // Attention's is all in `of_context`.
+        Op::Attention(_)
+        | Op::CrossAttention(_)
+        | Op::EmbedRows(_)
+        | Op::Gather(_)
+        | Op::HeadCopy(_) => {}
     }
     cost
 }

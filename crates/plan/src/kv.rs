@@ -44,6 +44,8 @@ pub enum Retention {
     Window(usize),
     /// One state per sequence, replaced as tokens are computed (recurrent layers).
     State,
+    /// The encoder's tokens, written once by the encoder's plan and kept as long as the sequence (cross-attention).
+    Encoder,
 }
 
 /// Layers whose cache has the same shape and the same lifetime: they share one block table per sequence.
@@ -141,23 +143,21 @@ impl PageLayout {
             .max(1)
     }
 
-    /// Bytes of cache that `tokens` tokens of one sequence take, windows and page rounding included.
-    pub fn sequence_bytes(&self, tokens: usize) -> usize {
-        self.sequence_pages(tokens) * self.page_bytes
-    }
-
-    /// Pages that `tokens` tokens of one sequence take at the most.
+    /// Pages that a sequence of `tokens` tokens holds between steps, its encoder's input apart. While a step runs, a
+    /// window also holds the pages it slides off.
     pub fn sequence_pages(&self, tokens: usize) -> usize {
-        self.groups.iter().map(|g| g.pages_for(tokens)).sum()
+        let own = |g: &&GroupPages| g.retention != Retention::Encoder;
+        let groups = self.groups.iter().filter(own);
+        groups.map(|g| g.pages_for(tokens)).sum()
     }
 }
 
 impl GroupPages {
-    /// Pages that a sequence of `tokens` tokens holds in this group, the ones fallen out of the window given back.
+    /// Pages that `tokens` of the group's tokens take, the ones fallen out of the window given back.
     pub fn pages_for(&self, tokens: usize) -> usize {
         match self.retention {
             Retention::State => self.pages_per_state,
-            Retention::Full => tokens.div_ceil(self.tokens_per_page),
+            Retention::Full | Retention::Encoder => tokens.div_ceil(self.tokens_per_page),
             Retention::Window(_) => tokens.div_ceil(self.tokens_per_page) - self.first_page(tokens),
         }
     }

@@ -31,6 +31,6 @@ pub use plan::{Node, Plan, Tap};
 pub use rope::{Rope, RopeId, RopeScaling, RopeStyle};
 pub use step::{
     BlockId, ContextLen, ExtraInput, GroupTables, InputToken, InputValues, OutputKind, QueryLen,
-    Slot, StepInput, StepOutput, Ticket, TokenRow,
+    StepInput, StepOutput, Ticket, TokenRow,
 };
 pub use weight::{Cut, Part, Take, Weight, WeightId};

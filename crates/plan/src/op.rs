@@ -117,8 +117,9 @@ pub struct HeadCopy {
 pub enum KvSource {
     /// The sequence's pages, causal by absolute position.
     Paged(KvLayer),
-    /// The same rows as the queries, all visible to each other (encoders).
-    Rows { k: Slice, v: Slice },
+    /// The same rows as the queries (encoders). Rows see each other if they have the same number in `segments`: one
+    /// image, one encoder input.
+    Rows { k: Slice, v: Slice, segments: Slice },
 }
 
 /// Learned bias by distance between query and key, in logarithmic buckets (T5).
@@ -516,7 +517,7 @@ impl Op {
                 let a = a.weigh(o.bias.map(|b| b.weight));
                 match o.kv {
                     KvSource::Paged(kv) => a.kv_read(kv),
-                    KvSource::Rows { k, v } => a.read([k, v]),
+                    KvSource::Rows { k, v, segments } => a.read([k, v, segments]),
                 }
             }
             Op::CrossAttention(o) => a.read([o.q]).write([o.out]).kv_read(o.kv),
@@ -578,8 +579,8 @@ impl Op {
             Op::HeadCopy(o) => vec![&mut o.x, &mut o.out],
             Op::Attention(o) => {
                 let mut slices = with(vec![&mut o.q, &mut o.out], &mut o.visible_to);
-                if let KvSource::Rows { k, v } = &mut o.kv {
-                    slices.extend([k, v]);
+                if let KvSource::Rows { k, v, segments } = &mut o.kv {
+                    slices.extend([k, v, segments]);
                 }
                 slices
             }

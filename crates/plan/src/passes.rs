@@ -71,20 +71,21 @@ fn adds_to_stream(plan: &Plan, index: usize) -> Option<(Slice, Slice)> {
         return None;
     };
     let added = add.b?;
-    if add.expr != Expr::Add || add.a != add.out || added.overlaps(&add.a) {
+    let is_plain = add.expr == Expr::Add && added.width == add.a.width;
+    if !is_plain || add.a != add.out || added.overlaps(&add.a) {
         return None;
     }
     for node in &plan.nodes[index + 1..] {
         let accesses = node.op.accesses();
-        let touches = |resources: &[Resource]| {
+        let any = |resources: &[Resource], of: fn(&Slice, &Slice) -> bool| {
             resources
                 .iter()
-                .any(|r| matches!(r, Resource::Columns(s) if s.overlaps(&added)))
+                .any(|r| matches!(r, Resource::Columns(s) if of(s, &added)))
         };
-        if touches(&accesses.reads) {
+        if any(&accesses.reads, Slice::overlaps) {
             return None;
         }
-        if touches(&accesses.writes) {
+        if any(&accesses.writes, Slice::covers) {
             break;
         }
     }

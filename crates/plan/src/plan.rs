@@ -348,6 +348,17 @@ impl Plan {
                 same("heads per KV head", o.heads % o.kv_heads, 0);
             }
             Op::RopeKvWrite(o) => {
+                if let Some(rope) = o.rope {
+                    let dims = self.ropes[rope.0 as usize].dims;
+                    assert!(
+                        o.rotate_from + dims <= o.head_dim,
+                        "op {index}: {dims} rotated"
+                    );
+                }
+                if let Some(v) = o.v {
+                    let plane = &self.kv_groups[o.kv.group].planes[1];
+                    same("value width", v.width, plane.heads * plane.width);
+                }
                 same("query width", o.q.width, o.heads * o.head_dim);
                 same("key width", o.k.width, o.kv_heads * o.head_dim);
             }

@@ -1,10 +1,10 @@
 //! Owns how a plan looks to people (a table) and to programs (JSON).
 
 use crate::arena::Arena;
-use crate::cost::{self, Cost};
+use crate::cost::{self, ContextCost, Cost, DecodeCost};
 use crate::dim::Sizes;
 use crate::hazards::hazards;
-use crate::kv::KvGroup;
+use crate::kv::{KvGroup, Retention};
 use crate::op::{Op, Resource};
 use crate::plan::Plan;
 use serde::Serialize;
@@ -15,6 +15,8 @@ const LONGEST_PERIOD: usize = 128;
 
 /// Activations are counted as f32, as the CPU backend holds them.
 const ACTIVATION_BYTES: usize = 4;
+
+const CONTEXTS: [usize; 3] = [0, 1024, 8192];
 
 #[derive(Clone, Debug, Serialize)]
 pub struct OpRow {
@@ -27,6 +29,8 @@ pub struct OpRow {
     pub weights: Vec<String>,
     pub weight_types: Vec<String>,
     pub cost: Cost,
+    /// What comes on top per token of context.
+    pub context_cost: Option<ContextCost>,
     pub detail: Op,
 }
 
@@ -43,8 +47,8 @@ pub struct PlanReport {
     pub scratch_bytes: usize,
     pub weight_bytes: u64,
     pub weight_elements: u64,
-    pub bytes_per_token: u64,
-    pub flops_per_token: u64,
+    /// Bytes and FLOPs of one more token, at a few lengths of context.
+    pub decode: Vec<DecodeCost>,
     pub total: Cost,
     pub bounds: Sizes,
 }
@@ -61,12 +65,9 @@ impl PlanReport {
             .map(|(index, (node, &barrier))| op_row(plan, index, &node.op, barrier))
             .collect();
         let total = cost::total(plan, ACTIVATION_BYTES);
-        let entry_bytes = |state: bool| {
-            plan.kv_groups
-                .iter()
-                .filter(|g| (g.retention == crate::Retention::State) == state)
-                .map(KvGroup::entry_bytes)
-                .sum()
+        let entry_bytes = |of: fn(Retention) -> bool| {
+            let groups = plan.kv_groups.iter().filter(|g| of(g.retention));
+            groups.map(KvGroup::entry_bytes).sum()
         };
         let used = plan.used_weights();
         PlanReport {
@@ -74,16 +75,17 @@ impl PlanReport {
             barriers: barriers.iter().filter(|b| **b).count(),
             ops,
             kv_groups: plan.kv_groups.clone(),
-            kv_bytes_per_token: entry_bytes(false),
-            state_bytes_per_sequence: entry_bytes(true),
+            kv_bytes_per_token: entry_bytes(|r| {
+                matches!(r, Retention::Full | Retention::Window(_))
+            }),
+            state_bytes_per_sequence: entry_bytes(|r| r == Retention::State),
             scratch_bytes: arena.bytes,
             weight_bytes: used.iter().map(|w| plan.weight_of(*w).bytes() as u64).sum(),
             weight_elements: used
                 .iter()
                 .map(|w| plan.weight_of(*w).elements() as u64)
                 .sum(),
-            bytes_per_token: total.decode_bytes(0),
-            flops_per_token: total.flops,
+            decode: CONTEXTS.map(|context| cost::decode(plan, context)).to_vec(),
             total,
             bounds: *bounds,
         }
@@ -140,14 +142,15 @@ impl PlanReport {
             human(self.weight_elements),
             human(self.weight_bytes)
         );
-        let _ = writeln!(
-            text,
-            "a token   {}B read and written, {}FLOP, plus {}B and {}FLOP per token of context",
-            human(self.bytes_per_token),
-            human(self.flops_per_token),
-            human(self.total.kv_read_bytes_per_context_token),
-            human(self.total.flops_per_context_token)
-        );
+        for decode in &self.decode {
+            let _ = writeln!(
+                text,
+                "a token   {}B read and written, {}FLOP at context {}",
+                human(decode.bytes),
+                human(decode.flops),
+                decode.context
+            );
+        }
         for group in &self.kv_groups {
             let planes: Vec<String> = group
                 .planes
@@ -156,22 +159,22 @@ impl PlanReport {
                 .collect();
             let _ = writeln!(
                 text,
-                "KV group  {}: {} layers of {}, kept {:?}, {}B a {}",
+                "KV group  {}: {} layers of {}, {}, {}B a {}",
                 group.name,
                 group.layers,
                 planes.join(" + "),
-                group.retention,
+                kept(group.retention),
                 human(group.entry_bytes() as u64),
-                if group.retention == crate::Retention::State {
-                    "sequence"
-                } else {
-                    "token"
+                match group.retention {
+                    Retention::State => "sequence",
+                    Retention::Encoder => "encoder token",
+                    _ => "token",
                 }
             );
         }
         let _ = writeln!(
             text,
-            "scratch   {}B for steps of up to {} tokens, {} sequences and {} logit rows",
+            "scratch   {}B for steps of up to {} tokens of {} sequence(s), {} logit rows",
             human(self.scratch_bytes as u64),
             self.bounds.tokens,
             self.bounds.sequences,
@@ -188,6 +191,7 @@ impl PlanReport {
                 && a.barrier == b.barrier
                 && a.shape == b.shape
                 && a.cost == b.cost
+                && a.context_cost == b.context_cost
                 && a.weight_types == b.weight_types
         };
         let mut folds = Vec::new();
@@ -263,6 +267,7 @@ fn op_row(plan: &Plan, index: usize, op: &Op, barrier: bool) -> OpRow {
             .map(|p| p.dtype.name().to_owned())
             .collect(),
         cost: cost::of(plan, op, ACTIVATION_BYTES),
+        context_cost: cost::of_context(plan, op),
         detail: op.clone(),
     }
 }
@@ -270,9 +275,31 @@ fn op_row(plan: &Plan, index: usize, op: &Op, barrier: bool) -> OpRow {
 fn weights_text(row: &OpRow) -> String {
     let mut types = row.weight_types.clone();
     types.dedup();
-    match row.weights.is_empty() {
+    let mut text = match row.weights.is_empty() {
         true => String::new(),
         false => format!("{} ({})", row.weights.join(", "), types.join(" ")),
+    };
+    if let Some(cost) = &row.context_cost {
+        let seen = match cost.window {
+            Some(window) => format!("of the last {window}"),
+            None => "of context".to_owned(),
+        };
+        let _ = write!(
+            text,
+            "+ {}B and {}FLOP per token {seen}",
+            human(cost.kv_bytes),
+            human(cost.flops)
+        );
+    }
+    text
+}
+
+fn kept(retention: Retention) -> String {
+    match retention {
+        Retention::Full => "kept whole".to_owned(),
+        Retention::Window(window) => format!("the last {window} tokens kept"),
+        Retention::State => "one state kept".to_owned(),
+        Retention::Encoder => "the encoder's input kept".to_owned(),
     }
 }
 

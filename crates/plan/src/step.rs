@@ -16,10 +16,6 @@ pub struct QueryLen(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContextLen(pub u32);
 
-/// A token's place inside its group's pages: `page * tokens_per_page + offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(pub u64);
-
 /// A row of `Dim::Tokens` for which output is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRow(pub u32);
@@ -56,6 +52,8 @@ pub struct GroupTables {
     pub blocks: Vec<BlockId>,
     /// The page number (in tokens / tokens_per_page) of each sequence's first block: above 0 once a window slid on.
     pub first_page: Vec<u32>,
+    /// How many of the group's tokens each sequence has, the step's own included: its context, or its encoder's input.
+    pub lens: Vec<ContextLen>,
 }
 
 impl GroupTables {
@@ -64,15 +62,17 @@ impl GroupTables {
         self.starts.push(0);
         self.blocks.clear();
         self.first_page.clear();
+        self.lens.clear();
     }
 
-    pub fn push(&mut self, first_page: u32, blocks: &[BlockId]) {
+    pub fn push(&mut self, first_page: u32, len: ContextLen, blocks: &[BlockId]) {
         if self.starts.is_empty() {
             self.starts.push(0);
         }
         self.blocks.extend_from_slice(blocks);
         self.starts.push(self.blocks.len() as u32);
         self.first_page.push(first_page);
+        self.lens.push(len);
     }
 
     pub fn blocks_of(&self, sequence: usize) -> &[BlockId] {
@@ -98,6 +98,8 @@ pub enum InputValues {
 /// One step: the tokens of all sequences one after another, and where their context lies.
 #[derive(Clone, Debug)]
 pub struct StepInput {
+    /// Which of the plans prepared together this step runs (an encoder's, a decoder's).
+    pub plan: usize,
     pub tokens: Vec<InputToken>,
     /// Absolute position of each token in its sequence.
     pub positions: Vec<u32>,
@@ -116,6 +118,7 @@ pub struct StepInput {
 impl StepInput {
     pub fn new(groups: usize) -> StepInput {
         StepInput {
+            plan: 0,
             tokens: Vec::new(),
             positions: Vec::new(),
             query_start: vec![0],

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::Tokenizer;
 
 /// Releases text as soon as its characters are complete. What all calls return, put together, is
-/// what [`Tokenizer::decode`] gives for all the ids at once.
+/// what [`Tokenizer::decode_continuation`] gives for all the ids at once: the ids continue a prompt,
+/// so a space at their start separates them from it.
 #[derive(Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,

@@ -40,6 +40,12 @@ pub enum TextError {
     TemplateFuel { limit: u64 },
     #[error("the chat template produced more than {limit} bytes")]
     TemplateOutput { limit: usize },
+    #[error("the chat template has {size} bytes, the limit is {limit}")]
+    TemplateSource { size: usize, limit: usize },
+    #[error("the chat template was given up after {limit:?}")]
+    TemplateTime { limit: std::time::Duration },
+    #[error("the chat template is still busy with {threads} conversations that were given up")]
+    TemplateThreads { threads: usize },
     #[error("the template argument `{0}` would replace one of the template's own variables")]
     ReservedArgument(String),
     #[error("add_generation_prompt and continue_final_message exclude each other")]

@@ -23,7 +23,8 @@ pub struct GgufVocab {
     pub padding: Option<u32>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
-    /// Only SentencePiece vocabularies use it; byte-level BPE never adds a space.
+    /// Read by nothing here, whatever it says: it speaks of SentencePiece vocabularies, which put a space before a
+    /// text. The byte-level BPE of every supported `model` never does, also where a converter wrote the key.
     pub add_space_prefix: Option<bool>,
 }
 
@@ -42,7 +43,7 @@ impl GgufVocab {
         let pre = pretokenizer::named(self.pre.as_deref())?;
         self.check_lengths()?;
 
-        let mut vocabulary = Vocabulary::default();
+        let mut vocabulary = Vocabulary::new(self.tokens.len());
         let mut pairs = BytePairs {
             tokens: HashMap::with_capacity(self.tokens.len()),
             merges: Vec::with_capacity(self.merges.len()),

@@ -16,6 +16,9 @@ pub(crate) struct Style {
     pub(crate) key_separator: String,
     pub(crate) ensure_ascii: bool,
     pub(crate) sort_keys: bool,
+    /// An error soon after the text grows beyond these bytes: a small value that holds another twice, which holds
+    /// another twice, ... is a text without end.
+    pub(crate) limit: usize,
 }
 
 pub(crate) fn dumps(value: &Value, style: &Style) -> Result<String, Error> {
@@ -29,6 +32,10 @@ fn write_value(value: &Value, style: &Style, depth: usize, out: &mut String) -> 
         return Err(refuse(format!(
             "tojson: a value nested deeper than {MAX_DEPTH}"
         )));
+    }
+    if out.len() > style.limit {
+        let limit = style.limit;
+        return Err(refuse(format!("tojson: a text of more than {limit} bytes")));
     }
     match value.kind() {
         ValueKind::None => out.push_str("null"),

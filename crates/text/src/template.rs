@@ -1,23 +1,23 @@
-//! Owns the chat template: nothing outside this file (and its JSON writer) names `minijinja`.
+//! Owns the chat template: nothing outside this file, its library and its JSON writer names `minijinja`.
 
-use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value as Json;
 
 use crate::chat::{Message, free_markers};
-use crate::python_json::{self, Style};
+use crate::template_library::{self, MAX_TEXT, Refused};
+use crate::template_threads::TemplateThreads;
 use crate::{TextError, template_source};
 
 /// A long conversation takes about 100 instructions a message; an endless loop ends in a fraction of a second.
 const FUEL: u64 = 2_000_000;
-/// A template can nest a list in a list as often as its fuel lasts, and freeing such a value recurses as deep. Memory
-/// for the stack is committed only as it is used.
-const STACK: usize = 512 << 20;
-/// Ten times the text of a million-token prompt would be no prompt any more.
-const MAX_OUTPUT: usize = 64 << 20;
+/// The longest templates that models come with have 30 KB. The stack that compiling takes grows with the source.
+const MAX_SOURCE: usize = 256 << 10;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Macros that call themselves.
 const MAX_RECURSION: usize = 100;
 const NAME: &str = "chat";
@@ -43,39 +43,51 @@ pub struct RenderOptions {
     pub kwargs: serde_json::Map<String, Json>,
 }
 
-/// A compiled template. It runs without access to anything, within limits on time and output.
+/// A compiled template. It comes with a model that the user chose; requests bring none. It sees nothing but what it
+/// is given, and a broken or hostile one cannot hold up its caller:
+///
+/// - Compiling and rendering end with an error after 10 seconds. What does not stop by itself goes on in the
+///   background, on at most four threads for each template; while all are taken, rendering is refused.
+/// - Source, instructions, recursion, output and the text of one `tojson` are bounded, as are the functions that make
+///   a large text out of a number (`indent`, `format`, `replace`, `batch`, `slice`, and by the engine itself `range`
+///   and `*`). The stack holds whatever depth of nesting source and instructions allow.
+///
+/// Not bounded is the memory for values that a template builds up: doubling a text sixty times with `~` (or `+`, or a
+/// `{% set %}` block) exhausts any machine. The engine lets nobody see these operations, allocations cannot fail
+/// without ending the process, and a look at the source cannot tell such a loop from the usual ones that gather text.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
+    threads: TemplateThreads,
     source: String,
     specials: TemplateSpecials,
 }
 
 impl ChatTemplate {
     pub fn new(source: &str, specials: TemplateSpecials) -> Result<Self, TextError> {
-        let syntax = |error: Error| TextError::TemplateSyntax(explain(&error));
-        let mut environment = Environment::new();
-        let config = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(syntax)?;
-        environment.set_syntax(config);
-        environment.set_fuel(Some(FUEL));
-        environment.set_recursion_limit(MAX_RECURSION);
-        environment.set_debug(false);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", tojson);
-        environment.add_test("iterable", is_iterable);
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_function("strftime_now", strftime_now);
+        Self::with_patience(source, specials, PATIENCE)
+    }
+
+    fn with_patience(
+        source: &str,
+        specials: TemplateSpecials,
+        patience: Duration,
+    ) -> Result<Self, TextError> {
+        if source.len() > MAX_SOURCE {
+            return Err(TextError::TemplateSource {
+                size: source.len(),
+                limit: MAX_SOURCE,
+            });
+        }
         let source = template_source::without_generation_tags(source);
-        environment
-            .add_template_owned(NAME, source.clone())
-            .map_err(syntax)?;
+        let threads = TemplateThreads::new(patience);
+        let compiled = source.clone();
+        let environment = threads.run(move || {
+            compile(compiled).map_err(|error| TextError::TemplateSyntax(explain(&error)))
+        })?;
         Ok(Self {
-            environment,
+            environment: Arc::new(environment),
+            threads,
             source,
             specials,
         })
@@ -125,36 +137,9 @@ impl ChatTemplate {
         messages: &[Message],
         options: &RenderOptions,
     ) -> Result<String, TextError> {
-        // A thread of its own, for the size of its stack.
-        std::thread::scope(|scope| {
-            std::thread::Builder::new()
-                .stack_size(STACK)
-                .spawn_scoped(scope, || self.render_here(messages, options))
-                .map_err(|error| TextError::TemplateRender(format!("no thread for it: {error}")))?
-                .join()
-                .unwrap_or_else(|_| Err(TextError::TemplateRender("it panicked".into())))
-        })
-    }
-
-    fn render_here(
-        &self,
-        messages: &[Message],
-        options: &RenderOptions,
-    ) -> Result<String, TextError> {
         let context = self.context(messages, options)?;
-        let mut output = Limited::default();
-        let template = self
-            .environment
-            .get_template(NAME)
-            .map_err(|error| failure(&error))?;
-        let outcome = template
-            .render_captured_to(context, &mut output)
-            .map(|_| ());
-        if output.overflowed {
-            return Err(TextError::TemplateOutput { limit: MAX_OUTPUT });
-        }
-        outcome.map_err(|error| failure(&error))?;
-        String::from_utf8(output.text).map_err(|error| TextError::TemplateRender(error.to_string()))
+        let environment = self.environment.clone();
+        self.threads.run(move || render(&environment, context))
     }
 
     fn context(&self, messages: &[Message], options: &RenderOptions) -> Result<Value, TextError> {
@@ -196,6 +181,36 @@ impl ChatTemplate {
     }
 }
 
+fn compile(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(MAX_RECURSION);
+    environment.set_debug(false);
+    template_library::install(&mut environment);
+    environment.add_template_owned(NAME, source)?;
+    Ok(environment)
+}
+
+fn render(environment: &Environment<'static>, context: Value) -> Result<String, TextError> {
+    let mut output = Limited::default();
+    let template = environment
+        .get_template(NAME)
+        .map_err(|error| failure(&error))?;
+    let outcome = template
+        .render_captured_to(context, &mut output)
+        .map(|_| ());
+    if output.overflowed {
+        return Err(TextError::TemplateOutput { limit: MAX_TEXT });
+    }
+    outcome.map_err(|error| failure(&error))?;
+    String::from_utf8(output.text).map_err(|error| TextError::TemplateRender(error.to_string()))
+}
+
 fn to_value(json: &Json) -> Value {
     match json {
         Json::Null => Value::from(()),
@@ -213,68 +228,6 @@ fn to_value(json: &Json) -> Value {
                 .map(|(key, value)| (key.as_str(), to_value(value))),
         ),
     }
-}
-
-/// Unlike the engine's own test, this one agrees with Python about `none`.
-fn is_iterable(value: &Value) -> bool {
-    !value.is_none() && value.try_iter().is_ok()
-}
-
-/// `json.dumps` with the arguments that the reference implementation exposes to templates.
-fn tojson(value: &Value, indent: Option<Value>, arguments: Kwargs) -> Result<String, Error> {
-    let indent = match indent {
-        Some(indent) => Some(indent),
-        None => arguments.get("indent")?,
-    };
-    let indent: Option<Value> = indent.filter(|indent: &Value| !indent.is_none());
-    let indent = match &indent {
-        Some(indent) if indent.as_str().is_some() => indent.as_str().map(str::to_owned),
-        Some(indent) => Some(" ".repeat(usize::try_from(indent.clone())?.min(64))),
-        None => None,
-    };
-    let separators: Option<Vec<String>> = arguments.get("separators")?;
-    let (item_separator, key_separator) = match separators.as_deref() {
-        Some([item, key]) => (item.clone(), key.clone()),
-        Some(_) => {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "tojson: separators must be two strings",
-            ));
-        }
-        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
-        None => (", ".to_owned(), ": ".to_owned()),
-    };
-    let style = Style {
-        indent,
-        item_separator,
-        key_separator,
-        ensure_ascii: arguments
-            .get::<Option<bool>>("ensure_ascii")?
-            .unwrap_or(false),
-        sort_keys: arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
-    };
-    arguments.assert_all_used()?;
-    python_json::dumps(value, &style)
-}
-
-fn strftime_now(format: &str) -> Result<String, Error> {
-    let mut out = String::new();
-    // Unlike Python's, this formatter refuses what it does not know.
-    write!(out, "{}", chrono::Local::now().format(format)).map_err(|_| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            format!("strftime_now: cannot format `{format}`"),
-        )
-    })?;
-    Ok(out)
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Refused(String);
-
-fn raise_exception(message: String) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Refused(message)))
 }
 
 fn failure(error: &Error) -> TextError {
@@ -312,7 +265,7 @@ struct Limited {
 
 impl std::io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.text.len() + bytes.len() > MAX_OUTPUT {
+        if self.text.len() + bytes.len() > MAX_TEXT {
             self.overflowed = true;
             return Err(std::io::Error::other("too much output"));
         }
@@ -322,5 +275,33 @@ impl std::io::Write for Limited {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn impatient(source: &str) -> Result<String, TextError> {
+        let patience = Duration::from_millis(200);
+        let template = ChatTemplate::with_patience(source, TemplateSpecials::default(), patience)?;
+        template.render(&[], &RenderOptions::default())
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let doubled = "{% set n = namespace(x=1, y=1) %}{% for i in range(32) %}\
+                       {% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}";
+        let upper = "{% set big = 'x' * 900000 %}{% for i in range(2000) %}{% set x = big|upper %}{% endfor %}";
+        let compiling = format!("{{{{ a{} }}}}", "~a".repeat(20_000));
+        for source in [doubled, upper, &compiling] {
+            let start = std::time::Instant::now();
+            let result = impatient(source);
+            assert!(
+                matches!(result, Err(TextError::TemplateTime { .. })),
+                "{result:?}"
+            );
+            assert!(start.elapsed() < Duration::from_secs(5));
+        }
     }
 }

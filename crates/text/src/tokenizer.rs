@@ -24,6 +24,8 @@ pub struct Tokenizer {
     /// What the BOS/EOS rules put around a text.
     prefix: Vec<u32>,
     suffix: Vec<u32>,
+    /// How many spaces encoding puts before a text, which decoding takes off again.
+    leading_spaces: usize,
     bos: Option<u32>,
     eos: Option<u32>,
     unknown: Option<u32>,
@@ -34,15 +36,15 @@ impl Tokenizer {
     /// Loads `tokenizer.json`; `tokenizer_config.json` names the BOS and EOS tokens and, where it
     /// speaks of them, overrules the post-processor on adding them.
     pub fn from_json(json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Self, TextError> {
-        let spelling = crate::tokenizer_json::check(json)?;
+        let decoding = crate::tokenizer_json::check(json)?;
         let config = tokenizer_config
             .map(TokenizerConfig::from_json)
             .transpose()?
             .unwrap_or_default();
         let loaded = Pipeline::from_json(json)?;
-        let mut vocabulary = Vocabulary::default();
+        let mut vocabulary = Vocabulary::new(loaded.tokens.len() + loaded.added.len());
         for (text, id) in loaded.tokens {
-            vocabulary.insert(id, text, Kind::Normal, spelling)?;
+            vocabulary.insert(id, text, Kind::Normal, decoding.spelling)?;
         }
         for added in loaded.added {
             let kind = if added.special {
@@ -61,6 +63,7 @@ impl Tokenizer {
             pipeline: loaded.pipeline,
             prefix: loaded.prefix,
             suffix: loaded.suffix,
+            leading_spaces: decoding.leading_spaces,
             specials: finder(&vocabulary)?,
             vocabulary,
         };
@@ -88,6 +91,7 @@ impl Tokenizer {
             vocabulary,
             prefix,
             suffix,
+            leading_spaces: 0,
             bos,
             eos,
             unknown,
@@ -118,9 +122,17 @@ impl Tokenizer {
             .collect())
     }
 
-    /// The text of `ids`. Bytes that are not UTF-8 become replacement characters; an id outside
-    /// the vocabulary contributes nothing.
+    /// The text of `ids`, which are a whole text: without the space that SentencePiece-like tokenizers put before it.
+    /// Bytes that are not UTF-8 become replacement characters; an id outside the vocabulary contributes nothing.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut text = self.decode_continuation(ids, skip_special);
+        let spaces = text.bytes().take_while(|byte| *byte == b' ').count();
+        text.drain(..spaces.min(self.leading_spaces));
+        text
+    }
+
+    /// Like [`Tokenizer::decode`] for `ids` that come after others: a space at their start is part of the text.
+    pub fn decode_continuation(&self, ids: &[u32], skip_special: bool) -> String {
         let bytes: Vec<u8> = ids
             .iter()
             .flat_map(|id| self.shown_bytes(*id, skip_special))

@@ -1,5 +1,5 @@
-//! Owns the look at `tokenizer.json` before the library loads it: how its tokens spell bytes, and
-//! whether its merges fit its vocabulary.
+//! Owns the look at `tokenizer.json` before the library loads it: how its tokens spell bytes, what
+//! its decoder takes off a text, and whether its merges fit its vocabulary.
 
 use std::collections::HashMap;
 
@@ -51,15 +51,25 @@ enum Merge {
     Text(String),
 }
 
-/// How the tokens spell bytes; an error if a merge's parts or result are not in the vocabulary,
+/// What decoding needs to know of the file.
+pub(crate) struct Decoding {
+    pub(crate) spelling: Spelling,
+    /// How many spaces at the start of a whole text are not part of it.
+    pub(crate) leading_spaces: usize,
+}
+
+/// How the file decodes; an error if a merge's parts or result are not in the vocabulary,
 /// which the library does not survive.
-pub(crate) fn check(json: &[u8]) -> Result<Spelling, TextError> {
+pub(crate) fn check(json: &[u8]) -> Result<Decoding, TextError> {
     let file: File = serde_json::from_slice(json).map_err(|error| TextError::Json {
         file: "tokenizer.json",
         reason: error.to_string(),
     })?;
     check_merges(&file.model)?;
-    Ok(spelling(&file))
+    Ok(Decoding {
+        spelling: spelling(&file),
+        leading_spaces: leading_spaces(&file.decoder),
+    })
 }
 
 fn check_merges(model: &Model) -> Result<(), TextError> {
@@ -94,6 +104,24 @@ fn spelling(file: &File) -> Spelling {
         Spelling::Metaspace
     } else {
         Spelling::Literal
+    }
+}
+
+/// SentencePiece puts a space before a text, so its decoders take one off: as the last step of a sequence that has
+/// fused the tokens to one text, or as a part of `Metaspace`.
+fn leading_spaces(decoder: &Value) -> usize {
+    let steps = decoder["decoders"].as_array().map(Vec::as_slice);
+    match steps.unwrap_or(std::slice::from_ref(decoder)) {
+        [.., fuse, strip] if fuse["type"] == "Fuse" && strip["type"] == "Strip" => {
+            let start = strip["start"].as_u64().filter(|_| strip["content"] == " ");
+            start.and_then(|start| start.try_into().ok()).unwrap_or(0)
+        }
+        [.., step] if step["type"] == "Metaspace" => {
+            // The older of the two keys is the one that may be missing or alone.
+            let never = step["prepend_scheme"] == "never" || step["add_prefix_space"] == false;
+            usize::from(!never)
+        }
+        _ => 0,
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use crate::{TextError, byte_alphabet};
 
-/// No model comes near this many tokens; a larger id in a file is damage, not a vocabulary.
-const MAX_TOKENS: usize = 1 << 24;
+/// How far ids may go beyond twice the number of tokens. Models leave gaps of a few thousand before their added
+/// tokens; a larger one is damage, and would cost memory for every id that is not there.
+const SLACK: usize = 1 << 16;
 
 /// How vocabulary entries spell bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,11 @@ pub(crate) enum Kind {
     Special,
 }
 
-#[derive(Default)]
 pub(crate) struct Vocabulary {
     entries: Vec<Option<Entry>>,
     ids: HashMap<String, u32>,
+    /// How many tokens the file holds, which bounds their ids.
+    expected: usize,
 }
 
 struct Entry {
@@ -40,6 +42,15 @@ struct Entry {
 }
 
 impl Vocabulary {
+    /// For a file with this many tokens.
+    pub(crate) fn new(expected: usize) -> Self {
+        Self {
+            entries: Vec::new(),
+            ids: HashMap::new(),
+            expected,
+        }
+    }
+
     pub(crate) fn insert(
         &mut self,
         id: u32,
@@ -48,9 +59,11 @@ impl Vocabulary {
         spelling: Spelling,
     ) -> Result<(), TextError> {
         let index = id as usize;
-        if index >= MAX_TOKENS {
+        let limit = 2 * self.expected + SLACK;
+        if index >= limit {
             return Err(TextError::BrokenVocabulary(format!(
-                "token `{text}` has id {id}, the limit is {MAX_TOKENS}"
+                "token `{text}` has id {id}, the limit for {} tokens is {limit}",
+                self.expected
             )));
         }
         if index >= self.entries.len() {
@@ -128,7 +141,7 @@ mod tests {
     use super::*;
 
     fn bytes(text: &str, kind: Kind, spelling: Spelling) -> Vec<u8> {
-        let mut vocabulary = Vocabulary::default();
+        let mut vocabulary = Vocabulary::new(1);
         vocabulary
             .insert(3, text.to_owned(), kind, spelling)
             .unwrap();
@@ -153,9 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_id_does_not_allocate() {
-        let mut vocabulary = Vocabulary::default();
-        let error = vocabulary.insert(u32::MAX, "x".into(), Kind::Normal, Spelling::Literal);
-        assert!(error.unwrap_err().to_string().contains("4294967295"));
+    fn ids_far_beyond_the_number_of_tokens_do_not_allocate() {
+        let insert = |expected: usize, id: u32| {
+            let mut vocabulary = Vocabulary::new(expected);
+            let inserted = vocabulary.insert(id, "x".into(), Kind::Normal, Spelling::Literal);
+            let allocated = vocabulary.len();
+            inserted.map(|()| allocated).map_err(|error| {
+                assert_eq!(allocated, 0);
+                error.to_string()
+            })
+        };
+        assert!(insert(3, u32::MAX).unwrap_err().contains("4294967295"));
+        let error = insert(3, 16_777_215).unwrap_err();
+        assert!(error.contains("3 tokens is 65542"), "{error}");
+        assert_eq!(insert(32_000, 128_256), Ok(128_257));
     }
 }

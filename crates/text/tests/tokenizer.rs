@@ -2,10 +2,11 @@
 
 mod fixture;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fixture::{KINDS, bytes, from_gguf, from_json, gguf_vocab, json};
-use mettle_text::{GgufVocab, SpecialTokens, Tokenizer};
+use mettle_text::{Detokenizer, GgufVocab, SpecialTokens, Tokenizer};
 
 #[derive(serde::Deserialize)]
 struct Expected {
@@ -223,30 +224,108 @@ fn broken_tokenizer_files_are_errors() {
 }
 
 #[test]
-fn sentencepiece_like_files_spell_spaces_and_bytes() {
+fn ids_far_beyond_the_vocabulary_are_refused() {
+    let file = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 16_777_215}, "merges": []}
+    });
+    let error = Tokenizer::from_json(file.to_string().as_bytes(), None).unwrap_err();
+    assert!(error.to_string().contains("`b` has id 16777215"), "{error}");
+}
+
+/// A small vocabulary in a file like those of Llama 2, TinyLlama and Mistral 7B.
+fn sentencepiece_like(decoder: &serde_json::Value) -> Arc<Tokenizer> {
     let mut vocab = serde_json::Map::new();
-    for token in ["<unk>", "▁", "h", "i", "▁h", "▁hi"] {
+    for token in ["<unk>", "<s>", "▁", "h", "i", "▁h", "▁hi"] {
         vocab.insert(token.to_owned(), vocab.len().into());
     }
     for byte in 0..=255 {
         vocab.insert(format!("<0x{byte:02X}>"), vocab.len().into());
     }
     let file = serde_json::json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [{"id": 1, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                          "normalized": false, "special": true}],
         "normalizer": {"type": "Sequence", "normalizers": [
             {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
         "pre_tokenizer": null, "post_processor": null,
-        "decoder": {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "decoder": decoder,
         "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
                   "vocab": vocab, "merges": [["▁", "h"], ["▁h", "i"]]}
     });
-    let tokenizer = Tokenizer::from_json(file.to_string().as_bytes(), None).unwrap();
+    Arc::new(Tokenizer::from_json(file.to_string().as_bytes(), None).unwrap())
+}
+
+fn sequence(last: &[serde_json::Value]) -> serde_json::Value {
+    let mut steps = vec![
+        serde_json::json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+        serde_json::json!({"type": "ByteFallback"}),
+        serde_json::json!({"type": "Fuse"}),
+    ];
+    steps.extend_from_slice(last);
+    serde_json::json!({"type": "Sequence", "decoders": steps})
+}
+
+/// The expected texts are those of the reference library.
+#[test]
+fn sentencepiece_like_files_spell_spaces_and_bytes() {
+    let strip = serde_json::json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+    let tokenizer = sentencepiece_like(&sequence(&[strip]));
+    let encode = |text: &str| tokenizer.encode(text, SpecialTokens::Parse, false).unwrap();
+    let ids = encode("hi é");
+    assert_eq!(tokenizer.token_text(ids[0]), Some("▁hi"));
+    for text in ["hi é", "  hi", "", "hi hi"] {
+        let ids = encode(text);
+        assert_eq!(tokenizer.decode(&ids, false), text);
+        let after_bos = [&[1], ids.as_slice()].concat();
+        assert_eq!(tokenizer.decode(&after_bos, true), text);
+        let shown = if text.is_empty() { "" } else { " " };
+        let shown = format!("<s>{shown}{text}");
+        assert_eq!(tokenizer.decode(&after_bos, false), shown);
+    }
+}
+
+#[test]
+fn only_a_decoder_that_says_so_takes_off_the_leading_space() {
+    let metaspace = |scheme: &str| serde_json::json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false});
+    for (decoder, text) in [
+        (sequence(&[]), " hi"),
+        (metaspace("never"), " hi"),
+        (metaspace("always"), "hi"),
+        (metaspace("first"), "hi"),
+        (
+            serde_json::json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}),
+            "hi",
+        ),
+    ] {
+        let tokenizer = sentencepiece_like(&decoder);
+        let ids = tokenizer.encode("hi", SpecialTokens::Parse, false).unwrap();
+        assert_eq!(tokenizer.decode(&ids, false), text, "{decoder}");
+    }
+}
+
+#[test]
+fn a_continuation_keeps_its_leading_space() {
+    let strip = serde_json::json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+    let tokenizer = sentencepiece_like(&sequence(&[strip]));
     let ids = tokenizer
         .encode("hi é", SpecialTokens::Parse, false)
         .unwrap();
-    assert_eq!(tokenizer.token_text(ids[0]), Some("▁hi"));
-    assert_eq!(tokenizer.decode(&ids, false), " hi é");
+    let mut detokenizer = Detokenizer::new(tokenizer.clone(), false);
+    let mut pieces: String = ids
+        .iter()
+        .map(|id| detokenizer.push(*id).to_owned())
+        .collect();
+    pieces += &detokenizer.finish();
+    assert_eq!(pieces, " hi é");
+    assert_eq!(tokenizer.decode_continuation(&ids, false), pieces);
+    // A prompt and its continuation, put together, are the whole.
+    let whole = [ids.as_slice(), &ids].concat();
+    assert_eq!(
+        tokenizer.decode(&whole, false),
+        tokenizer.decode(&ids, false) + &pieces
+    );
 }
 
 /// An unoptimised build takes a fifth of a second for each; quadratic time would be minutes.

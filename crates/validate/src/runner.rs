@@ -2,8 +2,8 @@
 
 use mettle_models::Model;
 use mettle_plan::{
-    Backend, BackendError, BlockId, Executable, InputToken, OutputKind, PageLayout, PrepareOptions,
-    Sizes, StepInput, TokenRow, passes,
+    Backend, BackendError, BlockId, ContextLen, Executable, InputToken, OutputKind, PageLayout,
+    PrepareOptions, Sizes, StepInput, TokenRow, passes,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,8 @@ pub struct Runner {
     executable: Box<dyn Executable>,
     step: StepInput,
     pages: Vec<BlockId>,
+    /// As many again, for a second sequence.
+    spare: Vec<BlockId>,
 }
 
 impl Runner {
@@ -49,7 +51,8 @@ impl Runner {
         let mut plan = model.plan();
         passes::apply(&mut plan, &options.disabled_passes)?;
         let page_layout = PageLayout::new(&plan.kv_groups, TOKENS_PER_PAGE);
-        let kv_pages = page_layout.sequence_pages(options.tokens);
+        let pages = page_layout.sequence_pages(options.tokens);
+        let kv_pages = 2 * pages;
         let bounds = Sizes {
             logit_rows: options.tokens,
             ..Sizes::bounds(options.tokens, 1)
@@ -60,12 +63,14 @@ impl Runner {
             page_layout,
             taps: options.taps,
         };
-        let executable = backend.prepare(&plan, &*model.tensors, prepare)?;
+        let groups = plan.kv_groups.len();
+        let executable = backend.prepare(&[plan], &*model.tensors, prepare)?;
         Ok(Runner {
             executable,
-            step: StepInput::new(plan.kv_groups.len()),
+            step: StepInput::new(groups),
             // Backwards, so that nothing rests on pages lying in order.
-            pages: (0..kv_pages as u32).rev().map(BlockId).collect(),
+            pages: (0..pages as u32).rev().map(BlockId).collect(),
+            spare: (pages as u32..kv_pages as u32).map(BlockId).collect(),
         })
     }
 
@@ -82,13 +87,25 @@ impl Runner {
         Ok(logits)
     }
 
+    /// Another sequence that shares the first `tokens` tokens (whole pages of them), as after a prefix hit. What the
+    /// sequence before computed behind them is left alone.
+    pub fn share_prefix(&mut self, tokens: usize) {
+        assert!(
+            tokens.is_multiple_of(TOKENS_PER_PAGE),
+            "prefixes are whole pages"
+        );
+        let shared = tokens / TOKENS_PER_PAGE;
+        self.pages[shared..].swap_with_slice(&mut self.spare[shared..]);
+    }
+
     /// Computes `tokens` at position `first` and gives the logits of each.
     pub fn step(&mut self, tokens: &[u32], first: usize) -> Result<Vec<f32>, ValidateError> {
         self.step.clear();
         let inputs = tokens.iter().map(|t| InputToken::Host(*t));
         self.step.push_sequence(inputs, first as u32);
         for table in &mut self.step.tables {
-            table.push(0, &self.pages);
+            let len = ContextLen((first + tokens.len()) as u32);
+            table.push(0, len, &self.pages);
         }
         self.step
             .logit_rows

@@ -4,7 +4,8 @@ mod common;
 
 use mettle_cpu::CpuBackend;
 use mettle_plan::{
-    Backend, BlockId, InputToken, PageLayout, PrepareOptions, Sizes, StepInput, TokenRow, passes,
+    Backend, BlockId, ContextLen, InputToken, PageLayout, PrepareOptions, Sizes, StepInput,
+    TokenRow, passes,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ fn a_hundred_decode_steps_allocate_nothing() {
         taps: Vec::new(),
     };
     let mut executable = CpuBackend::new(2)
-        .prepare(&plan, &*model.tensors, options)
+        .prepare(&[plan], &*model.tensors, options)
         .unwrap();
     let pages: Vec<BlockId> = (0..kv_pages as u32).map(BlockId).collect();
     let mut step = StepInput::new(1);
@@ -56,7 +57,7 @@ fn a_hundred_decode_steps_allocate_nothing() {
         }
         step.clear();
         step.push_sequence([InputToken::Host(position)].into_iter(), position);
-        step.tables[0].push(0, &pages);
+        step.tables[0].push(0, ContextLen(position + 1), &pages);
         step.logit_rows.push(TokenRow(0));
         let ticket = executable.submit(&step).unwrap();
         executable.wait(ticket).unwrap();

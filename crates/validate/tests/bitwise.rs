@@ -31,6 +31,18 @@ fn check(model: &Model, tokens: &[u32], chunks: &[usize], threads: &[usize]) {
             assert!(found == whole, "chunks of {chunk}, {threads} threads");
         }
     }
+    let mut runner = Runner::new(model, &CpuBackend::new(2), options()).unwrap();
+    runner.logits(tokens, tokens.len()).unwrap();
+    for prefix in [32, 64] {
+        runner.share_prefix(prefix);
+        let found = runner.step(&tokens[prefix..], prefix).unwrap();
+        let found: Vec<u32> = found.iter().map(|l| l.to_bits()).collect();
+        let width = whole.len() / tokens.len();
+        assert!(
+            found == whole[prefix * width..],
+            "after a prefix hit of {prefix} tokens"
+        );
+    }
     for pass in passes::ALL {
         let mut options = options();
         options.disabled_passes.push(pass.name.to_owned());

@@ -65,6 +65,7 @@ fn greedy_answer_where_the_lead_is_clear() {
     let backend = CpuBackend::new(2);
     let mut runner = Runner::new(&model, &backend, RunnerOptions::new(512)).unwrap();
     let mut logits = runner.logits(&tokens, 512).unwrap();
+    let mut chosen = Vec::new();
     for (expected, gap) in answer.iter().zip(gaps) {
         let row = &logits[logits.len() - model.vocab_size..];
         let top = (0..row.len())
@@ -73,10 +74,13 @@ fn greedy_answer_where_the_lead_is_clear() {
         if gap.as_f64().unwrap() > 2.0 * MEAN_TOLERANCE {
             assert_eq!(top as u32, *expected);
         }
+        chosen.push(top as u32);
         logits = runner.step(&[*expected], tokens.len()).unwrap();
         tokens.push(*expected);
     }
-    assert!(greedy["text"].as_str().unwrap().contains("Berlin"));
+    let text = model.tokenizer().unwrap().decode(&chosen, true);
+    assert_eq!(text, greedy["text"].as_str().unwrap());
+    assert!(text.contains("Berlin"));
 }
 
 #[test]

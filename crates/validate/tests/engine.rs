@@ -21,7 +21,7 @@ fn start(model: &Model, batched_tokens: usize, sequences: usize) -> EngineHandle
         taps: Vec::new(),
     };
     let executable = CpuBackend::new(2)
-        .prepare(&plan, &*model.tensors, prepare)
+        .prepare(&[plan], &*model.tensors, prepare)
         .unwrap();
     let options = EngineOptions {
         max_batched_tokens: batched_tokens,

@@ -47,6 +47,8 @@ pub enum WeightsError {
         expected: &'static str,
         found: String,
     },
+    #[error("random weights need {} of memory: {reason}", gigabytes(*.needed))]
+    RandomTooLarge { needed: u64, reason: String },
     #[error("cancelled")]
     Cancelled,
     #[error(
@@ -87,6 +89,10 @@ pub enum WeightsError {
         /// Each source and why it failed.
         attempts: Vec<(String, WeightsError)>,
     },
+}
+
+pub(crate) fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
 fn bullets(attempts: &[(String, WeightsError)]) -> String {

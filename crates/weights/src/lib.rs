@@ -4,6 +4,7 @@
 pub mod download;
 mod dummy;
 mod error;
+mod free_memory;
 pub mod gguf;
 mod mapping;
 mod random_blocks;
@@ -11,5 +12,6 @@ mod safetensors;
 
 pub use dummy::Dummy;
 pub use error::WeightsError;
+pub use free_memory::free_memory;
 pub use gguf::{Gguf, Metadata};
 pub use safetensors::Safetensors;

@@ -9,7 +9,6 @@ use mettle_plan::passes;
 use mettle_plan::print::PlanReport;
 use mettle_weights::download::{Home, Located, locate};
 use std::io::{self, Write};
-use std::path::Path;
 
 pub fn run(args: PlanArgs) -> anyhow::Result<()> {
     let mut flags = Flags::new();
@@ -41,9 +40,30 @@ pub fn run(args: PlanArgs) -> anyhow::Result<()> {
         writeln!(stdout)?;
         return Ok(());
     }
-    let texts: Vec<String> = reports.iter().map(|r| r.to_text(args.all)).collect();
-    stdout.write_all(texts.join("\n").as_bytes())?;
+    stdout.write_all(as_text(&reports, args.all).as_bytes())?;
     Ok(())
+}
+
+/// One table each. The ranks of a split model have the same one: it is printed once unless `all`.
+fn as_text(reports: &[PlanReport], all: bool) -> String {
+    let mut shown: Vec<(&str, String)> = Vec::new();
+    let mut texts = Vec::new();
+    for report in reports {
+        let text = report.to_text(all);
+        let table = text.strip_prefix(&report.name).unwrap_or(&text);
+        let same = shown.iter().find(|(_, known)| known == table);
+        match same.filter(|_| !all) {
+            Some((first, _)) => texts.push(format!(
+                "{}\nas {first}, with other parts of the same tensors\n",
+                report.name
+            )),
+            None => {
+                shown.push((&report.name, table.to_owned()));
+                texts.push(text);
+            }
+        }
+    }
+    texts.join("\n")
 }
 
 /// The path or built-in name that the setting means. Nothing is fetched for a plan: a name of the catalogue that is
@@ -51,13 +71,14 @@ pub fn run(args: PlanArgs) -> anyhow::Result<()> {
 fn source(settings: &Settings) -> anyhow::Result<String> {
     let model = settings.model.as_str();
     let is_built_in = |name: &str| BUILT_IN.iter().any(|(known, _)| *known == name);
-    if Path::new(model).exists() || is_built_in(model) {
+    // `plans` looks for a path of that name first.
+    if is_built_in(model) {
         return Ok(model.to_owned());
     }
     let built_in = model.replace(':', "-");
     let home = Home::discover(Some(settings.home.clone()))?;
     match locate(model, &home) {
-        Ok(Located::Gguf(path) | Located::Folder(path)) => Ok(path.display().to_string()),
+        Ok(Located::Path(path)) => Ok(path.display().to_string()),
         Ok(Located::NotCached { .. }) if is_built_in(&built_in) => Ok(built_in),
         Ok(Located::NotCached { name, .. }) => {
             bail!("{name} is not in the cache: mettle pull {name} fetches it")

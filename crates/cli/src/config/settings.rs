@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Tokens or sequences of one step, far beyond what makes a device faster. Scratch memory grows with it.
+pub const MOST_STEP_ROWS: usize = 1 << 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadFormat {
     Auto,
@@ -70,10 +73,7 @@ impl Settings {
             kv_memory: parsed(config, "kv-memory", Bytes::EXPECTED, |b: &Bytes| b.0 > 0)?
                 .map(|bytes| bytes.0),
             max_model_len: count("max-model-len")?,
-            max_num_batched_tokens: required(
-                "max-num-batched-tokens",
-                count("max-num-batched-tokens")?,
-            )?,
+            max_num_batched_tokens: batched_tokens(config)?,
             load_format: one_of(
                 config,
                 "load-format",
@@ -95,6 +95,15 @@ impl Settings {
             offline: switch(config, "offline")?,
         })
     }
+}
+
+fn batched_tokens(config: &Config) -> Result<usize, ConfigError> {
+    let name = "max-num-batched-tokens";
+    let expected = format!("a whole number from 1 to {MOST_STEP_ROWS}");
+    let value = parsed(config, name, &expected, |n| {
+        (1..=MOST_STEP_ROWS).contains(n)
+    })?;
+    value.ok_or_else(|| wrong(config, name, &expected))
 }
 
 /// The cores that this process may use.

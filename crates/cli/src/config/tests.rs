@@ -204,7 +204,14 @@ fn values_that_cannot_be_used_name_their_origin() {
     flag(
         "max-num-batched-tokens",
         "",
-        expect![[r#"--max-num-batched-tokens is "", it must be a whole number"#]],
+        expect![[r#"--max-num-batched-tokens is "", it must be a whole number from 1 to 65536"#]],
+    );
+    flag(
+        "max-num-batched-tokens",
+        "65537",
+        expect![[
+            r#"--max-num-batched-tokens is "65537", it must be a whole number from 1 to 65536"#
+        ]],
     );
     let variable = resolve(&[], &[("METTLE_SEED", "x")], "");
     expect![[r#"METTLE_SEED is "x", it must be a whole number"#]].assert_eq(&variable.problem());

@@ -103,6 +103,13 @@ fn settings_that_cannot_be_used() {
         expect![[r#"error: --threads is "none", it must be a whole number above 0"#]],
     );
     with(
+        &["--max-num-batched-tokens", "1000000000000"],
+        2,
+        expect![[
+            r#"error: --max-num-batched-tokens is "1000000000000", it must be a whole number from 1 to 65536"#
+        ]],
+    );
+    with(
         &["--device", "tpu"],
         2,
         expect![[r#"error: --device is "tpu", it must be auto or cpu"#]],
@@ -174,6 +181,9 @@ fn wrong_usage_ends_with_2() {
             "cannot be used with",
         ),
         (vec!["plan", "--adapters", "4"], "slots x rank"),
+        (vec!["plan", "--tokens", "65537"], "from 1 to 65536"),
+        (vec!["plan", "--sequences", "65537"], "from 1 to 65536"),
+        (vec!["plan", "--sequences", "0"], "from 1 to 65536"),
         (vec!["fly"], "unrecognized subcommand"),
         (vec!["run", "hi", "--temprature", "1"], "similar argument"),
     ] {

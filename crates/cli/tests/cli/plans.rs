@@ -14,7 +14,7 @@ fn a_small_model_prints_its_ops() {
            1 | rms_norm        tokens x 80 -> tokens x 80                         960      320   model.layers.0.input_layernorm.weight (F32)
            2 | linear          tokens x 80 -> tokens x 240                      78.1 k   38.4 k  model.layers.0.self_attn.q_proj.weight + model.layers.0.self_attn.k_proj.weight + model.layers.0.self_attn.v_proj.weight (F32)
            3 | rope_kv_write   tokens x 80 -> tokens x 80, kv full              1.92 k     480   
-           4 | attention       tokens x 80, kv full -> tokens x 80                640        0   
+           4 | attention       tokens x 80, kv full -> tokens x 80                640        0   + 320 B and 320 FLOP per token of context
            5 | linear          tokens x 80 -> tokens x 80                       26.6 k   12.8 k  model.layers.0.self_attn.o_proj.weight (F32)
            6 | rms_norm        tokens x 80 -> tokens x 80                         960      320   model.layers.0.post_attention_layernorm.weight (F32)
            7 | linear          tokens x 80 -> tokens x 272                      88.4 k   43.5 k  model.layers.0.mlp.gate_proj.weight + model.layers.0.mlp.up_proj.weight (F32)
@@ -27,9 +27,11 @@ fn a_small_model_prints_its_ops() {
 
         31 ops, 30 barriers (| before the op: everything earlier is finished)
         weights   218 k parameters, 872 kB
-        a token   788 kB read and written, 398 kFLOP, plus 960 B and 960 FLOP per token of context
-        KV group  full: 3 layers of 5x16 F16 + 5x16 F16, kept Full, 960 B a token
-        scratch   1.82 MB for steps of up to 512 tokens, 1 sequences and 256 logit rows
+        a token   788 kB read and written, 398 kFLOP at context 0
+        a token   1.77 MB read and written, 1.38 MFLOP at context 1024
+        a token   8.65 MB read and written, 8.26 MFLOP at context 8192
+        KV group  full: 3 layers of 5x16 F16 + 5x16 F16, kept whole, 960 B a token
+        scratch   1.82 MB for steps of up to 512 tokens of 1 sequence(s), 256 logit rows
     "#]].assert_eq(&plan);
 }
 
@@ -66,9 +68,29 @@ fn configs_that_are_built_in_print() {
     }
     let adapted = mettle.succeed(&["plan", "-m", "llama-3.1-8b", "--adapters", "4x16"]);
     assert!(adapted.contains("lora_a"), "{adapted}");
-    let ranks = mettle.succeed(&["plan", "-m", "llama-3.1-8b", "--ranks", "2"]);
-    assert_eq!(ranks.matches("KV group").count(), 2);
+}
+
+#[test]
+fn ranks_that_do_the_same_print_once() {
+    let mettle = Mettle::new();
+    let args = ["plan", "-m", "llama-3.1-8b", "--ranks", "2"];
+    let ranks = mettle.succeed(&args[..]);
+    assert_eq!(ranks.matches("KV group").count(), 1);
     assert!(ranks.contains("all_reduce"), "{ranks}");
+    let end = "\n\nllama-3.1-8b rank 1 of 2\nas llama-3.1-8b rank 0 of 2, with other parts of the same tensors\n";
+    assert!(ranks.ends_with(end), "{ranks}");
+    let all = mettle.succeed(&[&args[..], &["--all"]].concat());
+    assert_eq!(all.matches("KV group").count(), 2);
+}
+
+#[test]
+fn a_folder_with_one_gguf_file_is_a_model() {
+    let mettle = Mettle::new();
+    let folder = fixture("llama31-q8_0");
+    let plan = mettle.succeed(&["plan", "-m", &folder]);
+    assert!(plan.starts_with("llama31-q8_0\n"), "{plan}");
+    mettle.succeed(&["run", "--raw", "--max-tokens", "1", "-m", &folder, "hi"]);
+    assert_eq!(mettle.succeed(&["pull", &folder]), "MODELS/llama31-q8_0\n");
 }
 
 #[test]

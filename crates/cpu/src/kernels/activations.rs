@@ -59,7 +59,9 @@ struct QuantizedRowMut<'a> {
 impl QuantizedRows {
     pub fn new(rows: usize, max_columns: usize) -> Result<QuantizedRows, BackendError> {
         let blocks = max_columns / BLOCK;
-        let room = |bytes| AlignedBytes::zeroed("quantized activations", rows * bytes);
+        // Too many rows saturate to a size that is refused.
+        let room =
+            |bytes| AlignedBytes::zeroed("quantized activations", rows.saturating_mul(bytes));
         Ok(QuantizedRows {
             high: room(blocks * BLOCK)?,
             low: room(blocks * BLOCK)?,

@@ -62,7 +62,7 @@ impl Spec {
         config.must_be("num_key_value_heads", heads)?;
         let rotary = config.even_count("qk_rope_head_dim")?;
         let plain = config.count("qk_nope_head_dim")?;
-        let base = config.float("rope_theta")?;
+        let base = config.positive("rope_theta")?;
         let scaling = config.object("rope_scaling")?;
         let yarn = Yarn::read(&scaling, base, rotary)?;
         scaling.finish()?;
@@ -97,6 +97,7 @@ impl Spec {
             },
         };
         spec.mixture.check(&config)?;
+        spec.mixture.check_stored_one_by_one(&config, spec.layers)?;
         config.finish()?;
         Ok(spec)
     }

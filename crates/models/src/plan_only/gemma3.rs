@@ -71,7 +71,7 @@ impl Text {
         let head_dim = config.even_count("head_dim")?;
         let scaling = config.object("rope_scaling")?;
         scaling.must_be("rope_type", "linear")?;
-        let factor = scaling.float("factor")?;
+        let factor = scaling.positive("factor")?;
         scaling.finish()?;
         let linear = RopeScaling::Linear { factor };
         let rope =
@@ -86,11 +86,11 @@ impl Text {
             kv_heads: config.count("num_key_value_heads")?,
             head_dim,
             eps: config.float("rms_norm_eps")?,
-            scale: config.float("query_pre_attn_scalar")?.sqrt().recip(),
+            scale: config.positive("query_pre_attn_scalar")?.sqrt().recip(),
             window: config.width("sliding_window")?,
             full_interval: config.layers("sliding_window_pattern")?,
-            local_rope: rope(config.float("rope_local_base_freq")?, &RopeScaling::None),
-            full_rope: rope(config.float("rope_theta")?, &linear),
+            local_rope: rope(config.positive("rope_local_base_freq")?, &RopeScaling::None),
+            full_rope: rope(config.positive("rope_theta")?, &linear),
         };
         if !text.heads.is_multiple_of(text.kv_heads) {
             let heads = format!("{} heads among {} KV heads", text.heads, text.kv_heads);
@@ -98,6 +98,21 @@ impl Text {
         }
         config.finish()?;
         Ok(text)
+    }
+
+    fn window_of(&self, layer: usize) -> Option<usize> {
+        let is_full = (layer + 1).is_multiple_of(self.full_interval);
+        (!is_full).then_some(self.window)
+    }
+
+    /// Every layer's cache. The vision tower declares them too, so that one pool serves both plans.
+    fn caches(&self, plan: &mut Plan) -> Vec<KvLayer> {
+        let plane = (self.kv_heads, self.head_dim);
+        let mut cache = |layer| match self.window_of(layer) {
+            None => plan.kv_layer("full", &[plane, plane], Retention::Full),
+            Some(window) => plan.kv_layer("window", &[plane, plane], Retention::Window(window)),
+        };
+        (0..self.layers).map(&mut cache).collect()
     }
 }
 
@@ -151,6 +166,9 @@ fn vision_plan(spec: &Vision, text: &Text, declared: Declared) -> Plan {
     let rows = Dim::MediaPatches;
     let pixels = ops.plan.input("patches", rows, spec.patch, Element::F32);
     let places = ops.plan.input("patch_places", rows, 1, Element::U32);
+    // Patches of several images share a step; a patch sees its own image only.
+    let segments = ops.plan.input("segments", rows, 1, Element::U32);
+    text.caches(&mut ops.plan);
     let mut buffer = |name: &str, width| ops.plan.buffer(name, rows, width);
     let (h, x) = (buffer("h", spec.hidden), buffer("x", spec.hidden));
     let (q, k, v) = (
@@ -197,7 +215,7 @@ fn vision_plan(spec: &Vision, text: &Text, declared: Declared) -> Plan {
         ops.linear(&name("self_attn.v_proj"), x, v, true);
         ops.plan.push(Op::Attention(Attention {
             q,
-            kv: KvSource::Rows { k, v },
+            kv: KvSource::Rows { k, v, segments },
             heads: spec.heads,
             kv_heads: spec.heads,
             head_dim,
@@ -267,7 +285,8 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
         target_rows: places,
         out: h,
     }));
-    for layer in 0..spec.layers {
+    let caches = spec.caches(&mut ops.plan);
+    for (layer, kv) in caches.into_iter().enumerate() {
         let name = |what: &str| format!("language_model.model.layers.{layer}.{what}");
         ops.rms_norm(&name("input_layernorm"), h, x);
         ops.linear(&name("self_attn.q_proj"), x, q, false);
@@ -275,16 +294,11 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
         ops.linear(&name("self_attn.v_proj"), x, v, false);
         ops.head_norm(&name("self_attn.q_norm"), q, spec.heads, NORM_OFFSET);
         ops.head_norm(&name("self_attn.k_norm"), k, spec.kv_heads, NORM_OFFSET);
-        let full = (layer + 1).is_multiple_of(spec.full_interval);
-        let (group, retention, rope, window) = match full {
-            true => ("full", Retention::Full, &spec.full_rope, None),
-            false => {
-                let retention = Retention::Window(spec.window);
-                ("window", retention, &spec.local_rope, Some(spec.window))
-            }
+        let window = spec.window_of(layer);
+        let rope = match window {
+            None => &spec.full_rope,
+            Some(_) => &spec.local_rope,
         };
-        let plane = (spec.kv_heads, spec.head_dim);
-        let kv = ops.plan.kv_layer(group, &[plane, plane], retention);
         let rope = ops.plan.rope(rope.clone());
         ops.plan.push(Op::RopeKvWrite(RopeKvWrite {
             q,

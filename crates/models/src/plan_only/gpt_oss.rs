@@ -41,7 +41,7 @@ impl Spec {
         config.must_be("tie_word_embeddings", false)?;
         let head_dim = config.even_count("head_dim")?;
         let rope = config.object("rope_scaling")?;
-        let base = config.float("rope_theta")?;
+        let base = config.positive("rope_theta")?;
         let yarn = Yarn::read(&rope, base, head_dim)?;
         rope.finish()?;
         let window = config.width("sliding_window")?;

@@ -5,6 +5,11 @@ use crate::error::Result;
 use crate::plan_builder::PlanBuilder;
 use mettle_plan::*;
 
+/// Three times what the largest published model has; the plan's size grows with it.
+const MOST_TENSORS: usize = 1 << 18;
+/// Of one expert: gate, up and down.
+const TENSORS_AN_EXPERT: usize = 3;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     pub experts: usize,
@@ -50,6 +55,18 @@ impl Mixture {
             );
         }
         Ok(())
+    }
+
+    /// For [`Mixture::stored_one_by_one`] in `layers` layers: every tensor is a name in memory.
+    pub fn check_stored_one_by_one(&self, config: &Config, layers: usize) -> Result<()> {
+        let experts = self.experts;
+        let tensors = layers * experts * TENSORS_AN_EXPERT;
+        match tensors <= MOST_TENSORS {
+            true => Ok(()),
+            false => Err(config.mismatch(format!(
+                "{layers} layers of {experts} experts are {tensors} tensors; at most {MOST_TENSORS} are supported"
+            ))),
+        }
     }
 
     pub fn buffers(&self, ops: &mut PlanBuilder, hidden: usize) -> MixtureBuffers {

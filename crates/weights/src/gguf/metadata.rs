@@ -3,7 +3,6 @@
 use super::cursor::Cursor;
 use super::value::{Array, Value};
 use crate::error::{Result, WeightsError};
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// The smallest entry: an empty key (8 bytes of length), a type (4) and one byte.
@@ -59,16 +58,12 @@ impl Metadata {
     }
 
     /// A float of either width.
-    pub fn get_f64(&self, key: &str) -> Result<Option<f64>> {
+    pub fn get_f32(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, "a float", |v| match *v {
-            Value::F32(v) => Some(v.into()),
-            Value::F64(v) => Some(v),
+            Value::F32(v) => Some(v),
+            Value::F64(v) => Some(v as f32),
             _ => None,
         })
-    }
-
-    pub fn get_f32(&self, key: &str) -> Result<Option<f32>> {
-        Ok(self.get_f64(key)?.map(|v| v as f32))
     }
 
     pub fn get_bool(&self, key: &str) -> Result<Option<bool>> {
@@ -110,45 +105,12 @@ impl Metadata {
         })
     }
 
-    /// An array of floats of either width; borrowed where the file stores `f32`.
-    pub fn get_f32s(&self, key: &str) -> Result<Option<Cow<'_, [f32]>>> {
-        self.typed(key, "an array of floats", |v| match v {
-            Value::Array(Array::F32(v)) => Some(Cow::Borrowed(v.as_slice())),
-            Value::Array(Array::F64(v)) => Some(v.iter().map(|v| *v as f32).collect()),
-            _ => None,
-        })
-    }
-
-    pub fn require_u64(&self, key: &str) -> Result<u64> {
-        required(key, self.get_u64(key)?)
-    }
-
-    pub fn require_f64(&self, key: &str) -> Result<f64> {
-        required(key, self.get_f64(key)?)
-    }
-
-    pub fn require_f32(&self, key: &str) -> Result<f32> {
-        required(key, self.get_f32(key)?)
-    }
-
-    pub fn require_bool(&self, key: &str) -> Result<bool> {
-        required(key, self.get_bool(key)?)
-    }
-
     pub fn require_str(&self, key: &str) -> Result<&str> {
         required(key, self.get_str(key)?)
     }
 
     pub fn require_strs(&self, key: &str) -> Result<&[String]> {
         required(key, self.get_strs(key)?)
-    }
-
-    pub fn require_i64s(&self, key: &str) -> Result<Vec<i64>> {
-        required(key, self.get_i64s(key)?)
-    }
-
-    pub fn require_f32s(&self, key: &str) -> Result<Cow<'_, [f32]>> {
-        required(key, self.get_f32s(key)?)
     }
 
     fn typed<'a, T>(

@@ -94,7 +94,7 @@ fn a_model_folder_is_fetched_once() {
     assert!(server.requests().is_empty());
     assert_eq!(
         locate("owner/tiny", &client.home).unwrap(),
-        Located::Folder(folder)
+        Located::Path(folder)
     );
 
     client.pull("owner/tiny:tiny.gguf").unwrap();
@@ -124,7 +124,7 @@ fn a_name_means_the_same_whatever_else_is_cached() {
     let path = client.pull("owner/tiny").unwrap();
     assert_eq!(
         locate("owner/tiny", &client.home).unwrap(),
-        Located::Gguf(path)
+        Located::Path(path)
     );
 }
 

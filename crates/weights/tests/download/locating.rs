@@ -25,6 +25,7 @@ fn arguments_are_told_apart() {
         "DIR/empty",
         "DIR/model/model.safetensors",
         "DIR/notes.txt",
+        "DIR",
         "DIR/missing.gguf",
         "./missing.gguf",
         "models/missing.gguf",
@@ -46,11 +47,12 @@ fn arguments_are_told_apart() {
     expect![[r#"
         smollm2:135m: NotCached { name: "smollm2:135m", bytes: Some(98362432) }
         SmolLM2:135M: NotCached { name: "smollm2:135m", bytes: Some(98362432) }
-        DIR/x.gguf: Gguf("DIR/x.gguf")
-        DIR/model: Folder("DIR/model")
-        DIR/empty: error: DIR/empty: the folder has no config.json, so it holds no model
-        DIR/model/model.safetensors: error: DIR/model/model.safetensors: give the folder that holds the .safetensors files and config.json
-        DIR/notes.txt: error: DIR/notes.txt: not a .gguf file and not a folder
+        DIR/x.gguf: Path("DIR/x.gguf")
+        DIR/model: Path("DIR/model")
+        DIR/empty: Path("DIR/empty")
+        DIR/model/model.safetensors: Path("DIR/model/model.safetensors")
+        DIR/notes.txt: Path("DIR/notes.txt")
+        DIR: Path("DIR")
         DIR/missing.gguf: error: no model "DIR/missing.gguf": there is no such file or folder
         ./missing.gguf: error: no model "./missing.gguf": there is no such file or folder
         models/missing.gguf: error: no model "models/missing.gguf": there is no such file or folder
