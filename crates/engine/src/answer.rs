@@ -1,8 +1,9 @@
 //! Owns the text of a request: pieces that never split a character and never show a part of a stop string.
 
 use crate::event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
+use crate::stop_finder::StopFinder;
 use crate::stream::RequestStream;
-use mettle_text::{Detokenizer, StopMatcher, StopOutcome, StopStrings, Tokenizer};
+use mettle_text::{Detokenizer, StopOutcome, StopStrings, Tokenizer};
 use std::sync::Arc;
 
 /// How tokens become text.
@@ -12,7 +13,7 @@ pub struct AnswerOptions {
     /// The text includes the stop string, or the stop token, that ended it.
     pub include_stop: bool,
     pub skip_special: bool,
-    /// Stop strings are looked for only in what comes after this many tokens.
+    /// A stop string counts if a token after this many completes it, wherever it started.
     pub min_tokens: usize,
 }
 
@@ -41,7 +42,7 @@ pub struct AnswerEnd {
 pub struct Answer {
     stream: RequestStream,
     detokenizer: Option<Detokenizer>,
-    matcher: Option<StopMatcher>,
+    finder: Option<StopFinder>,
     options: AnswerOptions,
     tokens: Vec<u32>,
     prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
@@ -51,11 +52,10 @@ pub struct Answer {
 
 impl Answer {
     pub fn new(stream: RequestStream, tokenizer: Arc<Tokenizer>, options: AnswerOptions) -> Answer {
-        let matcher = StopMatcher::new(options.stop.clone(), options.include_stop);
         Answer {
             stream,
             detokenizer: Some(Detokenizer::new(tokenizer, options.skip_special)),
-            matcher: (!options.stop.is_empty()).then_some(matcher),
+            finder: StopFinder::new(&options),
             options,
             tokens: Vec::new(),
             prompt_logprobs: None,
@@ -143,11 +143,10 @@ impl Answer {
 
     /// What of the next text can be shown; notes a stop string and aborts the request.
     fn filter(&mut self, text: &str) -> String {
-        let is_early = self.tokens.len() <= self.options.min_tokens;
-        let Some(matcher) = self.matcher.as_mut().filter(|_| !is_early) else {
+        let Some(finder) = self.finder.as_mut() else {
             return text.to_owned();
         };
-        match matcher.push(text) {
+        match finder.push(text, self.tokens.len() > self.options.min_tokens) {
             StopOutcome::Text(text) => text,
             StopOutcome::Stopped { text, stop } => {
                 self.matched = self.options.stop.get(stop).map(str::to_owned);
@@ -163,8 +162,8 @@ impl Answer {
         if self.matched.is_none() {
             let rest = self.detokenizer.take().map(Detokenizer::finish);
             text = self.filter(&rest.unwrap_or_default());
-            if let Some(matcher) = self.matcher.take() {
-                text.push_str(&matcher.finish());
+            if let Some(finder) = self.finder.take() {
+                text.push_str(&finder.finish());
             }
         }
         self.end = Some(AnswerEnd {
@@ -324,6 +323,22 @@ mod tests {
         let (pieces, end, _) = answer(patient, &[0, 1, 0, 1, 0]);
         assert_eq!(pieces.concat(), "aba");
         assert_eq!(end.tokens, [0, 1, 0, 1]);
+
+        // One that starts in the first tokens and is complete after them counts, and none of it was shown.
+        let patient = AnswerOptions {
+            min_tokens: 1,
+            ..options(&["ab"])
+        };
+        let (pieces, end, aborted) = answer(patient, &[0, 1, 2]);
+        assert_eq!((pieces.concat().as_str(), aborted), ("", true));
+        assert_eq!(end.tokens, [0, 1]);
+
+        // Text held back in the first tokens is shown at the end.
+        let patient = AnswerOptions {
+            min_tokens: 9,
+            ..options(&["ab"])
+        };
+        assert_eq!(answer(patient, &[0, 1, 0]).0.concat(), "aba");
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub enum EngineError {
     Dead,
     #[error("the executable cannot give logits, which sampling on the host needs")]
     NoLogits,
+    #[error(
+        "KV group {group} holds an encoder's tokens: models with an encoder and a decoder are not served yet"
+    )]
+    HasEncoder { group: usize },
     #[error("the option {name} is {value}, it must be {range}")]
     BadOption {
         name: &'static str,

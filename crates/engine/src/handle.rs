@@ -10,7 +10,7 @@ use crate::scheduler::{Budget, Scheduler};
 use crate::stats::{SharedStats, Stats};
 use crate::stream::RequestStream;
 use crate::worker::{Command, Worker};
-use mettle_plan::{Executable, OutputKind, StepInput};
+use mettle_plan::{Executable, GroupPages, OutputKind, Retention, StepInput};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -33,10 +33,12 @@ pub struct EngineOptions {
     pub max_sequences: usize,
     /// Tokens that a step computes at the most; longer prompts are computed in chunks.
     pub max_batched_tokens: usize,
+    /// Requests start from what earlier ones left in the KV cache; without it nothing is looked up or remembered.
+    pub prefix_cache: bool,
 }
 
 impl EngineOptions {
-    /// One request at a time, in chunks of 512 tokens.
+    /// One request at a time, in chunks of 512 tokens, with the prefix cache.
     pub fn new(vocabulary: usize, context: usize, kv_pages: usize) -> EngineOptions {
         EngineOptions {
             vocabulary,
@@ -45,6 +47,7 @@ impl EngineOptions {
             max_queue: 64,
             max_sequences: 1,
             max_batched_tokens: 512,
+            prefix_cache: true,
         }
     }
 }
@@ -81,6 +84,10 @@ impl Engine {
             "an executable with the bounds {bounds:?} can run no step"
         );
         let layout = executable.page_layout().clone();
+        let is_encoder = |g: &GroupPages| g.retention == Retention::Encoder;
+        if let Some(group) = layout.groups.iter().position(is_encoder) {
+            return Err(EngineError::HasEncoder { group });
+        }
         let groups = layout.groups.len();
         let footprint = Footprint::new(layout.clone(), options.kv_pages, budget.tokens);
         let stats = Arc::new(SharedStats::default());
@@ -97,7 +104,7 @@ impl Engine {
             commands,
             executable,
             scheduler: Scheduler::new(budget, footprint.clone(), vocabulary, stats.clone()),
-            pager: Pager::new(layout, options.kv_pages),
+            pager: Pager::new(layout, options.kv_pages, options.prefix_cache),
             sampler: Sampler::new(vocabulary),
             stats: stats.clone(),
             alive: alive.clone(),

@@ -37,6 +37,7 @@ mod running;
 mod sampler;
 mod scheduler;
 mod stats;
+mod stop_finder;
 mod stream;
 mod worker;
 

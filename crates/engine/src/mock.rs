@@ -28,6 +28,7 @@ pub struct MockExecutable {
     pages: Vec<Vec<u32>>,
     logits: Vec<f32>,
     steps: u64,
+    in_flight: Option<Ticket>,
     hook: Option<MockHook>,
 }
 
@@ -49,6 +50,7 @@ impl MockExecutable {
             pages: vec![vec![POISON; slots]; kv_pages],
             logits: Vec::new(),
             steps: 0,
+            in_flight: None,
             hook: None,
         }
     }
@@ -74,6 +76,7 @@ impl MockExecutable {
                 Retention::Window(window) => tokens[length.saturating_sub(window)..]
                     .iter()
                     .fold(hash, |hash, t| mix(hash, *t)),
+                Retention::Encoder => unreachable!("the mock has no encoder"),
             };
         }
         (0..vocabulary as u32).map(|id| logit(hash, id)).collect()
@@ -95,11 +98,18 @@ impl MockExecutable {
                 let pages = tables.blocks_of(sequence).len();
                 let covers = match group.retention {
                     Retention::State => pages == group.pages_per_state,
+                    Retention::Encoder => false,
                     _ => {
                         first == group.first_page(first_query)
                             && first + pages == context.div_ceil(group.tokens_per_page)
                     }
                 };
+                if tables.lens[sequence].0 as usize != context {
+                    return Err(BackendError::BadStep(format!(
+                        "{:?} for a context of {context} tokens",
+                        tables.lens[sequence]
+                    )));
+                }
                 if !covers {
                     return Err(BackendError::BadStep(format!(
                         "pages {first}..{} for tokens {first_query}..{context} of {group:?}",
@@ -174,6 +184,9 @@ impl Executable for MockExecutable {
     }
 
     fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError> {
+        if self.in_flight.is_some() {
+            return Err(BackendError::TooManyInFlight(self.max_in_flight()));
+        }
         let number = self.steps;
         self.steps += 1;
         let order = match &mut self.hook {
@@ -203,11 +216,12 @@ impl Executable for MockExecutable {
                 }
             }
         }
+        self.in_flight = Some(Ticket(number));
         Ok(Ticket(number))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError> {
-        if ticket.0 + 1 != self.steps {
+        if self.in_flight.take_if(|t| *t == ticket).is_none() {
             return Err(BackendError::UnknownTicket(ticket.0));
         }
         Ok(StepOutput::Logits {
@@ -230,5 +244,41 @@ impl Executable for MockExecutable {
 
     fn dispatches(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::from([("mock", self.steps)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mettle_plan::{ContextLen, GroupPages, TokenRow};
+
+    #[test]
+    fn a_step_is_waited_for_once_and_before_the_next() {
+        let group = GroupPages {
+            retention: Retention::Full,
+            tokens_per_page: 4,
+            pages_per_state: 0,
+        };
+        let layout = PageLayout {
+            page_bytes: 1,
+            groups: vec![group],
+        };
+        let mut mock = MockExecutable::new(10, layout, 1, Sizes::bounds(4, 1));
+        let mut step = StepInput::new(1);
+        step.push_sequence([InputToken::Host(1)].into_iter(), 0);
+        step.tables[0].push(0, ContextLen(1), &[BlockId(0)]);
+        step.logit_rows.push(TokenRow(0));
+        let first = mock.submit(&step).unwrap();
+        let refusal = mock.submit(&step).unwrap_err();
+        assert!(matches!(refusal, BackendError::TooManyInFlight(1)));
+        mock.wait(first).unwrap();
+        let twice = mock.wait(first).unwrap_err();
+        assert!(matches!(twice, BackendError::UnknownTicket(0)));
+        let second = mock.submit(&step).unwrap();
+        mock.wait(second).unwrap();
+        // The lengths of a group and of the sequence agree.
+        step.tables[0].lens[0] = ContextLen(2);
+        let refusal = mock.submit(&step).unwrap_err();
+        assert!(matches!(refusal, BackendError::BadStep(_)), "{refusal}");
     }
 }

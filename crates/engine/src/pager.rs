@@ -15,7 +15,7 @@ pub use footprint::Footprint;
 pub use prefix_index::{ChainHash, PrefixIndex};
 
 use cached_prefix::CachedPrefix;
-use mettle_plan::{BlockId, GroupPages, GroupTables, PageLayout, Retention};
+use mettle_plan::{BlockId, ContextLen, GroupPages, GroupTables, PageLayout, Retention};
 
 /// Names a sequence of one pager until it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,18 +52,21 @@ pub struct Pager {
     layout: PageLayout,
     pool: BlockPool,
     index: PrefixIndex,
+    /// False: the index stays empty and is never asked.
+    prefix_cache: bool,
     sequences: Vec<Option<Sequence>>,
     prefix_queries: u64,
     prefix_hits: u64,
 }
 
 impl Pager {
-    pub fn new(layout: PageLayout, total_pages: usize) -> Pager {
+    /// Without `prefix_cache` no sequence finds what another one computed.
+    pub fn new(layout: PageLayout, total_pages: usize, prefix_cache: bool) -> Pager {
         let common = layout.common_tokens();
         for group in &layout.groups {
             let fits = match group.retention {
                 Retention::State => group.pages_per_state > 0,
-                Retention::Window(0) => false,
+                Retention::Window(0) | Retention::Encoder => false,
                 _ => group.tokens_per_page > 0 && common.is_multiple_of(group.tokens_per_page),
             };
             assert!(
@@ -74,7 +77,8 @@ impl Pager {
         Pager {
             layout,
             pool: BlockPool::new(total_pages),
-            index: PrefixIndex::new(total_pages),
+            index: PrefixIndex::new(if prefix_cache { total_pages } else { 0 }),
+            prefix_cache,
             sequences: Vec::new(),
             prefix_queries: 0,
             prefix_hits: 0,
@@ -114,7 +118,7 @@ impl Pager {
             computed: 0,
             grown: 0,
         };
-        if read_index {
+        if read_index && self.prefix_cache {
             self.adopt_prefix(&mut sequence, prompt, root);
         }
         self.add(sequence)
@@ -181,7 +185,7 @@ impl Pager {
                 continue;
             }
             let table = &mut sequence.tables[number];
-            while (table.indexed + 1) * group.tokens_per_page <= computed {
+            while self.prefix_cache && (table.indexed + 1) * group.tokens_per_page <= computed {
                 let start = table.indexed * group.tokens_per_page;
                 let page = &tokens[start..start + group.tokens_per_page];
                 let block = table.blocks[table.indexed - table.first_page];
@@ -239,7 +243,8 @@ impl Pager {
                 Retention::State => group.pages_per_state,
                 _ => context.div_ceil(group.tokens_per_page) - table.first_page,
             };
-            out.push(table.first_page as u32, &table.blocks[..pages]);
+            let len = ContextLen(context as u32);
+            out.push(table.first_page as u32, len, &table.blocks[..pages]);
         }
     }
 

@@ -5,7 +5,7 @@ use mettle_engine::EngineHandle;
 use mettle_text::{ChatTemplate, GenerationDefaults, SpecialTokens, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the server is started with, besides an engine and a tokenizer.
 #[derive(Debug)]
@@ -23,10 +23,14 @@ pub struct AppOptions {
     pub prefix_cache: bool,
     /// The largest body, in bytes.
     pub body_limit: usize,
+    /// Connections open at a time; more wait to be accepted.
+    pub max_connections: usize,
+    /// How long a connection may take to send the head of a request, the wait for its first byte included.
+    pub head_timeout: Duration,
 }
 
 impl AppOptions {
-    /// A model called `name`, open to all, bodies up to 32 MB.
+    /// A model called `name`, open to all, bodies up to 32 MB, 1024 connections of which none is idle for 30 seconds.
     pub fn new(name: impl Into<String>) -> AppOptions {
         AppOptions {
             model_names: vec![name.into()],
@@ -36,6 +40,8 @@ impl AppOptions {
             api_keys: Vec::new(),
             prefix_cache: true,
             body_limit: 32_000_000,
+            max_connections: 1024,
+            head_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -46,6 +46,11 @@ impl ApiError {
         }
     }
 
+    /// What went wrong inside the engine may name files and types of ours, which are nobody else's business.
+    pub fn engine_failed() -> ApiError {
+        ApiError::Internal("the engine failed on this request".into())
+    }
+
     pub fn status(&self) -> StatusCode {
         match self {
             ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
@@ -136,7 +141,7 @@ impl From<EngineError> for ApiError {
                 message: error.to_string(),
                 param: None,
             },
-            _ => ApiError::Internal(error.to_string()),
+            _ => ApiError::engine_failed(),
         }
     }
 }
@@ -148,5 +153,28 @@ impl From<TextError> for ApiError {
             message: error.to_string(),
             param: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_inside_the_engine_stays_there() {
+        let inside = [
+            EngineError::NoLogits,
+            EngineError::HasEncoder { group: 1 },
+            EngineError::NotANumber { id: 1, position: 2 },
+        ];
+        for error in inside {
+            assert_eq!(ApiError::from(error), ApiError::engine_failed());
+        }
+        // The caller can do something about this one.
+        let error = ApiError::from(EngineError::MinAboveMax {
+            min_tokens: 3,
+            max_tokens: 2,
+        });
+        assert_eq!(error.param(), Some("min_tokens"));
     }
 }

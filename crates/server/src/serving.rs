@@ -1,37 +1,74 @@
-//! Owns the life of the server: accepting connections, and letting requests end before it does.
+//! Owns the life of the server: accepting connections, closing those that say nothing, and letting requests end before
+//! it does.
 
 use crate::app::App;
 use crate::routes::router;
+use axum::Router;
+use axum::serve::Listener;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// Serves until `stop` is done, then takes no new connection and waits up to `drain` for the requests under way.
 /// The engine is left running; requests cut off here are aborted by it.
 pub async fn serve(
-    listener: TcpListener,
+    mut listener: TcpListener,
     app: Arc<App>,
     stop: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
-    let (stopped, stopping) = oneshot::channel::<()>();
-    let draining = app.clone();
-    let graceful = async move {
-        stop.await;
-        draining.drain();
-        // The other end is gone only when the server has ended already.
-        let _ = stopped.send(());
-    };
-    let server = axum::serve(listener, router(app)).with_graceful_shutdown(graceful);
-    let too_late = async move {
-        let _ = stopping.await;
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        ended = server => ended,
-        () = too_late => Ok(()),
+    let routes = router(app.clone());
+    // http1_only: else the wait for a connection's first bytes, which tell the version, has no limit.
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(app.options.head_timeout);
+    let (stopping, stopped) = watch::channel(());
+    // Cuts the connections off when it is dropped.
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let has_room = connections.len() < app.options.max_connections;
+        tokio::select! {
+            () = &mut stop => break,
+            // The listener itself waits and tries again where the system has no file left for it.
+            (stream, _) = Listener::accept(&mut listener), if has_room => {
+                connections.spawn(converse(stream, builder.clone(), routes.clone(), stopped.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
     }
+    app.drain();
+    drop((listener, stopping));
+    let all_end = async { while connections.join_next().await.is_some() {} };
+    // An error means that the time is over.
+    let _ = tokio::time::timeout(drain, all_end).await;
+    Ok(())
+}
+
+/// Answers the requests of one connection until it ends, or until the server stops (`stopping` is closed) and the
+/// request under way is answered. How a connection ends is its client's business.
+async fn converse(
+    stream: TcpStream,
+    builder: Builder<TokioExecutor>,
+    routes: Router,
+    mut stopping: watch::Receiver<()>,
+) {
+    let service = TowerToHyperService::new(routes);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopping.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }

@@ -108,7 +108,7 @@ impl Model {
     fn new(layout: PageLayout, pages: usize) -> Model {
         Model {
             footprint: Footprint::new(layout.clone(), pages, MAX_CHUNK),
-            pager: Pager::new(layout, pages),
+            pager: Pager::new(layout, pages, true),
             readers: Vec::new(),
             content: vec![Vec::new(); pages],
             next_token: 2,
@@ -188,6 +188,7 @@ impl Model {
         let mut has_state = false;
         for (group, table) in groups.iter().zip(&tables) {
             let blocks = table.blocks_of(0);
+            assert_eq!(table.lens, [ContextLen(end as u32)]);
             if group.retention == Retention::State {
                 has_state = true;
                 assert_eq!(blocks.len(), group.pages_per_state);
@@ -306,7 +307,7 @@ proptest! {
     ) {
         let layout = layouts().swap_remove(which);
         let bound = Footprint::new(layout.clone(), 1000, chunk).pages_at_most(tokens);
-        let mut pager = Pager::new(layout, bound);
+        let mut pager = Pager::new(layout, bound, true);
         let prompt = vec![1; tokens];
         let id = pager.begin(&prompt, ChainHash::root(None), true, tokens);
         let mut computed = 0;
@@ -330,7 +331,7 @@ fn compute(pager: &mut Pager, prompt: &[u32], salt: Option<&str>) -> usize {
 
 #[test]
 fn a_prefix_is_found_up_to_the_last_full_page_before_the_last_token() {
-    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10);
+    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10, true);
     let prompt: Vec<u32> = (0..12).collect();
     assert_eq!(compute(&mut pager, &prompt, None), 0);
     assert_eq!(
@@ -352,9 +353,20 @@ fn a_prefix_is_found_up_to_the_last_full_page_before_the_last_token() {
 }
 
 #[test]
+fn without_a_prefix_cache_nothing_is_looked_up_or_kept() {
+    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10, false);
+    let prompt: Vec<u32> = (0..12).collect();
+    for _ in 0..2 {
+        assert_eq!(compute(&mut pager, &prompt, None), 0);
+    }
+    assert_eq!(pager.prefix_queries_and_hits(), (0, 0));
+    assert_eq!((pager.index.count(), pager.pool().cached()), (0, 0));
+}
+
+#[test]
 fn a_window_needs_only_its_own_pages_of_a_prefix() {
     let group = tokens_group(Retention::Window(5), 4);
-    let mut pager = Pager::new(layout(&[group]), 4);
+    let mut pager = Pager::new(layout(&[group]), 4, true);
     let prompt: Vec<u32> = (0..20).collect();
     let root = ChainHash::root(None);
     let id = pager.begin(&prompt, root, true, 20);
@@ -379,7 +391,7 @@ fn the_hit_is_the_longest_valid_in_every_group() {
         tokens_group(Retention::Full, 4),
         tokens_group(Retention::Full, 8),
     ];
-    let mut pager = Pager::new(layout(&groups), 20);
+    let mut pager = Pager::new(layout(&groups), 20, true);
     let prompt: Vec<u32> = (0..12).collect();
     assert_eq!(compute(&mut pager, &prompt, None), 0);
     // The first group knows 12 tokens of this, the second 8.
@@ -392,14 +404,14 @@ fn the_hit_is_the_longest_valid_in_every_group() {
         tokens_per_page: 0,
         pages_per_state: 1,
     };
-    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4), state]), 20);
+    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4), state]), 20, true);
     assert_eq!(compute(&mut pager, &prompt, None), 0);
     assert_eq!(compute(&mut pager, &prompt, None), 0, "a state has no past");
 }
 
 #[test]
 fn the_end_of_a_cached_prefix_is_overwritten_first() {
-    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 4);
+    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 4, true);
     let prompt: Vec<u32> = (0..16).collect();
     compute(&mut pager, &prompt, None);
     assert_eq!(pager.pool().cached(), 4);
@@ -409,7 +421,7 @@ fn the_end_of_a_cached_prefix_is_overwritten_first() {
 
 #[test]
 fn a_fork_copies_the_page_it_writes_and_no_other() {
-    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10);
+    let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10, true);
     let prompt: Vec<u32> = (0..6).collect();
     let parent = pager.begin(&prompt, ChainHash::root(None), true, 8);
     pager.grow(parent, 6, &mut Vec::new()).unwrap();

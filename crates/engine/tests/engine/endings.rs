@@ -2,7 +2,8 @@
 
 use crate::setup::*;
 use mettle_engine::mock::MockStep;
-use mettle_engine::{EngineError, Event, FinishReason, Request};
+use mettle_engine::{Engine, EngineError, Event, FinishReason, Request};
+use mettle_plan::Retention;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -151,6 +152,16 @@ fn a_panic_ends_all_requests_and_the_engine_says_that_it_is_dead() {
     let error = engine.submit(Request::new(prompt(10, 9), 10)).unwrap_err();
     assert_eq!(error, EngineError::Dead);
     engine.shutdown();
+}
+
+#[test]
+fn a_model_with_an_encoder_is_refused() {
+    let setup = Setup::new(layout(&[
+        group(Retention::Full, 16),
+        group(Retention::Encoder, 16),
+    ]));
+    let error = Engine::start(Box::new(setup.mock()), setup.options).unwrap_err();
+    assert_eq!(error, EngineError::HasEncoder { group: 1 });
 }
 
 #[test]

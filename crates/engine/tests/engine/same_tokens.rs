@@ -73,6 +73,20 @@ fn requests_with_a_common_prefix_share_it_unless_their_salts_differ() {
 }
 
 #[test]
+fn without_a_prefix_cache_every_prompt_is_computed() {
+    let mut setup = Setup::new(plain());
+    setup.options.prefix_cache = false;
+    let engine = setup.start();
+    for _ in 0..2 {
+        let outcome = ask(&engine, Request::new(prompt(100, 1), 5));
+        assert_eq!(outcome.tokens, greedy(&plain(), &prompt(100, 1), 5));
+        assert_eq!(outcome.end.usage.cached, 0);
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.prefix_queries, stats.blocks_cached), (0, 0));
+}
+
+#[test]
 fn an_answer_is_reused_as_the_prefix_of_the_next_turn() {
     let engine = Setup::new(plain()).start();
     let mut turn = prompt(20, 1);

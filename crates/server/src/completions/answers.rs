@@ -156,11 +156,6 @@ fn ending(end: &AnswerEnd) -> Result<(&'static str, Option<StopReason>), ApiErro
             StopCause::StopId(id) => ("stop", Some(StopReason::Id(*id))),
             StopCause::StopString(text) => ("stop", Some(StopReason::Text(text.clone()))),
         },
-        // The reason may name files and types of ours, which are nobody else's business.
-        FinishReason::Error(_) => {
-            return Err(ApiError::Internal(
-                "the engine failed on this request".into(),
-            ));
-        }
+        FinishReason::Error(_) => return Err(ApiError::engine_failed()),
     })
 }

@@ -87,12 +87,15 @@ fn a_failing_step_is_an_internal_error_without_details() {
 }
 
 #[test]
-fn a_dead_engine_is_unhealthy() {
+fn a_dead_engine_is_unhealthy_and_does_not_say_what_it_died_of() {
     let server = Server::with(Setup {
-        hook: Box::new(|_| panic!("part of the test")),
+        hook: Box::new(|step| panic!("part of the test: /secret/path, step {step}")),
         ..Setup::default()
     });
-    assert_eq!(receive(ask(&server, 1)).status, 500);
+    assert_eq!(
+        receive(ask(&server, 1)).error(),
+        "500 InternalServerError -: the engine failed on this request"
+    );
     let start = Instant::now();
     while server.engine.is_alive() {
         assert!(start.elapsed() < PATIENCE);
@@ -119,4 +122,25 @@ fn a_stopping_server_lets_requests_end_and_takes_no_new_ones() {
     let ended = server.ended.lock().unwrap();
     ended.recv_timeout(PATIENCE).expect("the server ends");
     assert!(TcpStream::connect(server.address).is_err());
+}
+
+#[test]
+fn requests_that_outlast_the_drain_are_cut_off_and_aborted() {
+    let mut server = Server::with(Setup {
+        drain: Duration::from_millis(100),
+        hook: Box::new(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            MockStep::Run
+        }),
+        ..Setup::default()
+    });
+    let client = ask(&server, 250);
+    wait_until_running(&server);
+    server.stop.take().unwrap().send(()).unwrap();
+    let ended = server.ended.lock().unwrap();
+    ended.recv_timeout(PATIENCE).expect("the server ends");
+    server.wait_until_idle();
+    let made = server.engine.stats().generated_tokens;
+    assert!(made < 200, "{made} tokens were made for nobody");
+    drop(client);
 }

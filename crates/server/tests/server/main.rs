@@ -3,6 +3,7 @@
 mod bad_inputs;
 mod client;
 mod completions;
+mod connections;
 mod lifecycle;
 mod routes;
 mod server;

@@ -32,6 +32,8 @@ pub struct Server {
 pub struct Setup {
     pub options: AppOptions,
     pub max_queue: usize,
+    /// How long a stopping server waits for its requests.
+    pub drain: Duration,
     pub hook: Box<dyn FnMut(u64) -> MockStep + Send>,
 }
 
@@ -40,6 +42,7 @@ impl Default for Setup {
         Setup {
             options: AppOptions::new(NAME),
             max_queue: 64,
+            drain: PATIENCE,
             hook: Box::new(|_| MockStep::Run),
         }
     }
@@ -91,7 +94,7 @@ impl Server {
                     std::future::pending::<()>().await;
                 }
             };
-            serve(listener, app, stop, PATIENCE).await.unwrap();
+            serve(listener, app, stop, setup.drain).await.unwrap();
             let _ = tell.send(());
         });
         Server {
