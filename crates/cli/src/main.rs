@@ -13,9 +13,6 @@ use args::{Cli, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // clap prints help on stdout with 0 and usage errors on stderr with 2.
     let outcome = match Cli::parse().command {

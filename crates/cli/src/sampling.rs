@@ -54,7 +54,6 @@ pub fn ask(
     let request = Request {
         sampling: params(args, &model.generation, seed),
         eos_ids: model.eos_ids.clone(),
-        cache_salt: session.salt(),
         ..Request::new(prompt, max_tokens)
     };
     let stream = session.engine.submit(request)?;

@@ -13,7 +13,6 @@ use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
 use mettle_weights::download::{self, Home, Located, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Tokens in a KV page.
@@ -33,8 +32,6 @@ pub struct Session {
     pub backend_reason: &'static str,
     pub memory: MemoryUse,
     pub load_time: Duration,
-    prefix_cache: bool,
-    requests: AtomicU64,
 }
 
 impl Session {
@@ -86,6 +83,7 @@ impl Session {
             EngineOptions {
                 max_sequences: MAX_SEQUENCES,
                 max_batched_tokens: settings.max_num_batched_tokens,
+                prefix_cache: settings.prefix_cache,
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
             },
         )?;
@@ -101,20 +99,12 @@ impl Session {
             backend_reason,
             memory,
             load_time: start.elapsed(),
-            prefix_cache: settings.prefix_cache,
-            requests: AtomicU64::new(0),
         })
     }
 
     /// Token ids of a raw prompt.
     pub fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
         Ok(self.tokenizer.encode(text, SpecialTokens::Parse, true)?)
-    }
-
-    /// Keeps requests from sharing prefixes where that is switched off.
-    pub fn salt(&self) -> Option<String> {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        (!self.prefix_cache).then(|| format!("alone {number}"))
     }
 }
 

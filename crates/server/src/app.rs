@@ -19,8 +19,6 @@ pub struct AppOptions {
     pub eos_ids: Vec<u32>,
     /// Any of these opens `/v1`; none leaves it open to all.
     pub api_keys: Vec<String>,
-    /// Whether requests may use each other's prefixes.
-    pub prefix_cache: bool,
     /// The largest body, in bytes.
     pub body_limit: usize,
     /// Connections open at a time; more wait to be accepted.
@@ -38,7 +36,6 @@ impl AppOptions {
             generation: GenerationDefaults::default(),
             eos_ids: Vec::new(),
             api_keys: Vec::new(),
-            prefix_cache: true,
             body_limit: 32_000_000,
             max_connections: 1024,
             head_timeout: Duration::from_secs(30),

@@ -146,12 +146,17 @@ impl From<EngineError> for ApiError {
     }
 }
 
-/// Everything that goes wrong with a text goes wrong because of the text.
+/// What goes wrong with a text goes wrong because of the text, but for a template that hangs.
 impl From<TextError> for ApiError {
     fn from(error: TextError) -> ApiError {
-        ApiError::BadRequest {
-            message: error.to_string(),
-            param: None,
+        match error {
+            TextError::TemplateTime { .. } | TextError::TemplateThreads { .. } => {
+                ApiError::Unavailable(error.to_string())
+            }
+            _ => ApiError::BadRequest {
+                message: error.to_string(),
+                param: None,
+            },
         }
     }
 }

@@ -61,7 +61,6 @@ fn app(session: &Session, settings: &Settings) -> App {
         generation: session.model.generation.clone(),
         eos_ids: session.model.eos_ids.clone(),
         api_keys: settings.api_keys.clone(),
-        prefix_cache: settings.prefix_cache,
         ..AppOptions::new("")
     };
     App::new(session.engine.clone(), session.tokenizer.clone(), options)

@@ -127,10 +127,7 @@ impl CompletionRequest {
             stop_ids: self.stop_token_ids.clone(),
             logprobs: self.logprobs,
             prompt_logprobs: self.prompt_logprobs.max(echoed).or(nothing_else),
-            cache_salt: match app.options.prefix_cache {
-                true => self.cache_salt.clone(),
-                false => Some(format!("alone {}", app.next_number())),
-            },
+            cache_salt: self.cache_salt.clone(),
             ..Request::new(prompt, max_tokens)
         }
     }

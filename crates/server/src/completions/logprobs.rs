@@ -114,5 +114,5 @@ pub fn prompt_entry(tokenizer: &Tokenizer, logprobs: &TokenLogprobs) -> BTreeMap
 }
 
 fn text_of(tokenizer: &Tokenizer, id: u32) -> String {
-    tokenizer.decode(&[id], false)
+    tokenizer.decode_continuation(&[id], false)
 }
