@@ -54,7 +54,13 @@ pub fn run(full: bool) -> Result<()> {
         "smollm2:135m",
     ];
     step("default model", &mut cargo(&pull))?;
-    let mut tests = cargo(&["test", "--workspace", "--profile", "checked"]);
+    let mut tests = cargo(&[
+        "test",
+        "--workspace",
+        "--profile",
+        "checked",
+        "--no-fail-fast",
+    ]);
     tests.args(features);
     if full {
         tests.env("PROPTEST_CASES", MANY_CASES);
