@@ -19,12 +19,10 @@ fuzz_target!(|data: &[u8]| {
     for key in metadata.keys() {
         let fitting = [
             metadata.get_u64(key).is_ok(),
-            metadata.get_f64(key).is_ok(),
             metadata.get_bool(key).is_ok(),
             metadata.get_str(key).is_ok(),
             metadata.get_strs(key).is_ok(),
             metadata.get_i64s(key).is_ok(),
-            metadata.get_f32s(key).is_ok(),
         ];
         assert!(fitting.iter().filter(|fits| **fits).count() <= 1, "{key}");
     }

@@ -68,6 +68,8 @@ pub fn run(full: bool) -> Result<()> {
     step("tests", &mut tests)?;
     if full {
         fuzz::run(60)?;
+    } else {
+        fuzz::check()?;
     }
     for name in &not_run {
         println!("not run: {name}");
