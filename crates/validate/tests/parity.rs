@@ -91,7 +91,7 @@ fn half_precision_weights_compute_in_f32() {
 
 #[test]
 fn quantized_weights_lose_little() {
-    // 15-bit activations on a 3-layer model whose log-probabilities span tens: measured 3e-3 at the most. With 8-bit
-    // activations the same model is off by 0.85.
+    // Measured 7.6e-3 at the most and 5.7e-4 on average, from 15-bit activations. With 8-bit ones simulated in
+    // transformers the same model is off by 0.85 at the most and 0.073 on average.
     check("llama31-q8_0", "model.gguf", 1e-2);
 }

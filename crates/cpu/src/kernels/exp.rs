@@ -10,7 +10,7 @@ pub fn exp(x: f32) -> f32 {
     let clamped = x.clamp(-87.3, 88.3);
     let n = (clamped * LOG2_E).round_ties_even();
     let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, clamped));
-    // Least-squares polynomial for (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2.
+    // The Cephes library's polynomial for (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2.
     let p = 1.987_569_1e-4_f32;
     let p = p.mul_add(r, 1.398_199_9e-3);
     let p = p.mul_add(r, 8.333_452e-3);
