@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("tensor", &[]),
     ("weights", &["tensor"]),
     ("text", &[]),
@@ -14,6 +14,9 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("models", &["plan", "tensor", "text", "weights"]),
     ("cpu", &["plan", "tensor"]),
     ("kernels", &[]),
+    ("gpu", &["kernels", "plan", "tensor"]),
+    ("cuda", &["gpu", "kernels"]),
+    ("metal", &["gpu", "kernels"]),
     ("engine", &["plan", "text"]),
     ("server", &["engine", "plan", "text"]),
     ("validate", &["models", "plan"]),
@@ -21,7 +24,8 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     (
         "cli",
         &[
-            "cpu", "engine", "models", "plan", "server", "tensor", "text", "validate", "weights",
+            "cpu", "cuda", "engine", "gpu", "kernels", "metal", "models", "plan", "server",
+            "tensor", "text", "validate", "weights",
         ],
     ),
     ("xtask", &[]),

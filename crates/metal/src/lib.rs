@@ -1,0 +1,1 @@
+//! Owns Apple GPUs behind `trait Gpu`.
