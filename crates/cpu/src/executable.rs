@@ -13,7 +13,7 @@ use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
     Arena, BackendError, BlockId, Dim, Executable, MemoryUse, OutputKind, PageLayout, Plan,
-    PrepareOptions, Rope, Sizes, StepInput, StepOutput, Ticket, bind,
+    PrepareOptions, Rope, Sizes, StepInput, StepLimits, StepOutput, Ticket, bind,
 };
 use mettle_tensor::TensorSource;
 use std::collections::BTreeMap;
@@ -254,8 +254,14 @@ impl Executable for CpuExecutable {
         if self.done.is_some() {
             return Err(BackendError::TooManyInFlight(1));
         }
-        self.state
-            .prepare(step, &self.bounds, self.vocabulary, &self.kv)?;
+        let limits = StepLimits {
+            plans: 1,
+            bounds: &self.bounds,
+            vocabulary: self.vocabulary,
+            kv_pages: self.kv.pages(),
+            page_layout: &self.layout,
+        };
+        self.state.prepare(step, &limits, &self.kv)?;
         if !step.tokens.is_empty() {
             let mut pool = self
                 .pool

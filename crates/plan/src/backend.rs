@@ -24,6 +24,11 @@ pub enum BackendError {
     UnknownTicket(u64),
     #[error("{0} steps are under way and none was waited for")]
     TooManyInFlight(usize),
+    #[error("{backend}: {message}")]
+    Device {
+        backend: &'static str,
+        message: String,
+    },
 }
 
 /// What is fixed when a plan is prepared.
@@ -44,6 +49,15 @@ pub struct MemoryUse {
     pub weight_bytes: usize,
     pub kv_bytes: usize,
     pub scratch_bytes: usize,
+}
+
+/// How long one kernel of a step took on the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OpTime {
+    /// The op's place in the plan.
+    pub node: usize,
+    pub kernel: &'static str,
+    pub seconds: f64,
 }
 
 pub trait Backend: Send {
@@ -91,6 +105,11 @@ pub trait Executable: Send {
 
     /// The rows of a tap of the last step waited for, if it was asked for when the plan was prepared.
     fn tap(&self, name: &str) -> Option<&[f32]>;
+
+    /// Runs a step one kernel at a time and gives the time of each; its output is lost. None: this backend cannot.
+    fn profile(&mut self, _step: &StepInput) -> Option<Result<Vec<OpTime>, BackendError>> {
+        None
+    }
 
     /// How often each kernel ran since the start.
     fn dispatches(&self) -> BTreeMap<&'static str, u64>;

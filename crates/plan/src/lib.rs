@@ -17,10 +17,11 @@ mod plan;
 pub mod print;
 mod rope;
 mod step;
+mod step_check;
 mod weight;
 
 pub use arena::Arena;
-pub use backend::{Backend, BackendError, Executable, MemoryUse, PrepareOptions};
+pub use backend::{Backend, BackendError, Executable, MemoryUse, OpTime, PrepareOptions};
 pub use bind::{BindError, BoundWeight, bind};
 pub use buffer::{Buffer, BufferId, Element, Slice};
 pub use dim::{Dim, MAX_LOGIT_ROWS, Sizes};
@@ -33,4 +34,5 @@ pub use step::{
     BlockId, ContextLen, ExtraInput, GroupTables, InputToken, InputValues, OutputKind, QueryLen,
     StepInput, StepOutput, Ticket, TokenRow,
 };
+pub use step_check::StepLimits;
 pub use weight::{Cut, Part, Take, Weight, WeightId};

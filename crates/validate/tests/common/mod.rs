@@ -21,6 +21,8 @@ pub struct Reference {
     pub tokens: Vec<u32>,
     pub vocabulary: usize,
     pub log_probabilities: Vec<f32>,
+    /// What running the reference itself in f16 costs, on average.
+    pub f16_mean_difference: Option<f64>,
 }
 
 pub fn reference(name: &str) -> Reference {
@@ -35,6 +37,7 @@ pub fn reference(name: &str) -> Reference {
         tokens: ids(&json["tokens"]),
         vocabulary: json["vocab_size"].as_u64().unwrap() as usize,
         log_probabilities,
+        f16_mean_difference: json["f16_mean_difference"].as_f64(),
     }
 }
 
