@@ -1,6 +1,8 @@
 //! `cargo xtask`: everything a developer or CI runs, from a fresh clone, in one command each.
 
+mod device;
 mod fuzz;
+mod macos;
 mod setup;
 mod steps;
 mod test;
@@ -12,6 +14,9 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy and all tests
                             --full adds what takes longer: fuzzing (a minute a target) and many more random cases
+cargo xtask test --device D on one device (metal, cuda, emulator, cpu): its own tests, then every kernel and the
+                            default model compared with references by the release binary
+cargo xtask macos-check     type check and clippy of what ships for Macs, on any system
 cargo xtask tidy            what clippy cannot see: dependency direction, file heads, stubs, sizes
 cargo xtask fuzz [SECONDS]  run every fuzz target for SECONDS (default 60)
 
@@ -34,6 +39,8 @@ fn run(arguments: &[String]) -> Result<()> {
     match words[..] {
         ["test"] => test::run(false),
         ["test", "--full"] => test::run(true),
+        ["test", "--device", name] => device::run(name),
+        ["macos-check"] => macos::run(),
         ["tidy"] => tidy::run(),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),

@@ -1,14 +1,14 @@
 //! Owns the test command: set up, check, test.
 
-use crate::steps::{cargo, step};
-use crate::{fuzz, setup, tidy};
+use crate::steps::{DEFAULT_MODEL, cargo, step};
+use crate::{fuzz, macos, setup, tidy};
 use anyhow::{Result, bail};
 
 /// Random cases a property test runs in `--full`; the default is proptest's 256.
 const MANY_CASES: &str = "4000";
 
 /// What needs clang to build.
-const KERNEL_FEATURES: &str = "mettle-kernels/emulator,mettle-kernels/cuda";
+const KERNEL_FEATURES: &str = "mettle-kernels/emulator,mettle-kernels/cuda,mettle-gpu/emulator,mettle-validate/emulator,mettle-cuda/cuda,mettle-cli/emulator,mettle-cli/cuda";
 
 pub fn run(full: bool) -> Result<()> {
     let mut not_run = Vec::new();
@@ -42,6 +42,12 @@ pub fn run(full: bool) -> Result<()> {
     } else {
         not_run.push("clippy (rustup component add clippy)".to_owned());
     }
+    // On a Mac that is what clippy has just done.
+    if !cfg!(target_os = "macos")
+        && let Some(needed) = macos::check()?
+    {
+        not_run.push(format!("the check of what ships for Macs: {needed}"));
+    }
     let pull = [
         "run",
         "--quiet",
@@ -51,7 +57,7 @@ pub fn run(full: bool) -> Result<()> {
         "mettle-cli",
         "--",
         "pull",
-        "smollm2:135m",
+        DEFAULT_MODEL,
     ];
     step("default model", &mut cargo(&pull))?;
     let mut tests = cargo(&[

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
-const MAY_USE: [(&str, &[&str]); 15] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("tensor", &[]),
     ("weights", &["tensor"]),
     ("text", &[]),
@@ -17,15 +17,16 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ("gpu", &["kernels", "plan", "tensor"]),
     ("cuda", &["gpu", "kernels"]),
     ("metal", &["gpu", "kernels"]),
+    ("bench", &["gpu", "kernels", "plan"]),
     ("engine", &["plan", "text"]),
     ("server", &["engine", "plan", "text"]),
-    ("validate", &["models", "plan"]),
+    ("validate", &["models", "plan", "tensor"]),
     // The only place that names a concrete backend.
     (
         "cli",
         &[
-            "cpu", "cuda", "engine", "gpu", "kernels", "metal", "models", "plan", "server",
-            "tensor", "text", "validate", "weights",
+            "bench", "cpu", "cuda", "engine", "gpu", "kernels", "metal", "models", "plan",
+            "server", "tensor", "text", "validate", "weights",
         ],
     ),
     ("xtask", &[]),

@@ -5,6 +5,7 @@ use crate::config::MOST_STEP_ROWS;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use mettle_plan::passes;
+use std::path::PathBuf;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -43,6 +44,11 @@ pub enum Command {
     Config(ConfigArgs),
     /// Serves a model over HTTP, as OpenAI's API
     Serve(ServeArgs),
+    /// Measures speed
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Checks a device: its kernels against exact results, or a model's layers against the CPU
+    Validate(ValidateArgs),
 }
 
 /// Settings that every command with a running model has.
@@ -52,9 +58,12 @@ pub struct EngineArgs {
     /// Threads of the CPU backend (all cores)
     #[arg(long, value_name = "N")]
     pub threads: Option<String>,
-    /// Where the model runs: auto or cpu (auto)
+    /// Where the model runs: auto, metal, cuda, cpu or emulator (auto: the first of these that there is)
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// Makes it an error if the device cannot run the model; otherwise the CPU takes over
+    #[arg(long)]
+    pub strict: bool,
     /// Type of cached keys and values: f16 or f32 (f16)
     #[arg(long, value_name = "TYPE")]
     pub kv_cache_dtype: Option<String>,
@@ -257,6 +266,91 @@ pub struct ServeArgs {
     pub model: Option<String>,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Times a fixed batch: prompts together, then one token each a step
+    Latency(BenchLatencyArgs),
+    /// Times a GPU's matrix products alone
+    Kernels(BenchKernelsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle bench latency --input-len 512 --output-len 64
+  mettle bench latency -m ./llama-8b --load-format dummy --device cuda --batch 16 --json
+
+The first run warms up and does not count; best, median and worst of the others are given.")]
+pub struct BenchLatencyArgs {
+    /// Name, hub id, .gguf file or folder (smollm2:135m)
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Tokens of each prompt
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = above_zero)]
+    pub input_len: usize,
+    /// Tokens of each answer
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = above_zero)]
+    pub output_len: usize,
+    /// Sequences at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = step_rows)]
+    pub batch: usize,
+    /// Runs that count
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = above_zero)]
+    pub repeats: usize,
+    /// Also times every kernel of a step on its own (GPUs)
+    #[arg(long)]
+    pub kernels: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle bench kernels --device cuda
+  mettle bench kernels --filter linear/bf16/1x --json")]
+pub struct BenchKernelsArgs {
+    /// Only shapes whose name (linear/TYPE/MxNxK) contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// Prints one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle validate --kernels --device metal
+  mettle validate --fixtures fixtures/models --device metal
+  mettle validate -m smollm2:135m --device metal
+
+Exit code 0: all is as it should be; 1: something differs, and the output says what.")]
+pub struct ValidateArgs {
+    /// Runs the kernels' tests on the device
+    #[arg(long, conflicts_with = "model")]
+    pub kernels: bool,
+    /// Compares the tiny models in this folder with what transformers computed (fixtures/models of the source tree)
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["model", "kernels"])]
+    pub fixtures: Option<PathBuf>,
+    /// With --kernels: only tests whose name contains this
+    #[arg(long, value_name = "TEXT", requires = "kernels", default_value = "")]
+    pub filter: String,
+    /// With --kernels: runs each dispatch so often and demands equal bits
+    #[arg(long, value_name = "N", requires = "kernels", default_value_t = 1, value_parser = above_zero)]
+    pub repeats: usize,
+    /// Compares each layer of this model with the CPU: name, hub id, .gguf file or folder (smollm2:135m)
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Without --kernels: tokens of the text that both compute
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = above_zero)]
+    pub tokens: usize,
     #[command(flatten)]
     pub engine: EngineArgs,
 }

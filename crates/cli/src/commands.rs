@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod chat;
 pub mod config;
 pub mod models;
@@ -7,6 +8,7 @@ pub mod plan;
 pub mod pull;
 pub mod run;
 pub mod serve;
+pub mod validate;
 
 use crate::config::{Config, Flags, Settings, environment};
 

@@ -144,6 +144,9 @@ pub fn engine_flags(model: Option<&String>, args: &EngineArgs) -> Flags {
     set("load-format", args.load_format.as_ref());
     set("seed", args.seed.as_ref());
     set("disable-pass", list(&args.disable_pass).as_ref());
+    if args.strict {
+        flags.insert("strict", "on".to_owned());
+    }
     if args.no_prefix_cache {
         flags.insert("prefix-cache", "off".to_owned());
     }

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod device;
 mod interrupt;
 mod kv_budget;
 mod sampling;
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Bench(command) => commands::bench::run(command),
+        Command::Validate(args) => commands::validate::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

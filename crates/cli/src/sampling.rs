@@ -28,8 +28,8 @@ pub fn params(
             .unwrap_or(greedy.repetition_penalty),
         presence_penalty: args.presence_penalty.unwrap_or(greedy.presence_penalty),
         frequency_penalty: args.frequency_penalty.unwrap_or(greedy.frequency_penalty),
-        logit_bias: Vec::new(),
         seed,
+        ..greedy
     }
 }
 

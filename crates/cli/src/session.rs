@@ -1,14 +1,14 @@
 //! Owns the way from a model's name to a running engine: locate or fetch, open, plan, rewrite, prepare, start.
 
-use crate::config::{Device, LoadFormat, Settings};
+use crate::config::{LoadFormat, Settings};
+use crate::device::{Candidate, candidates};
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::kv_budget::{self, Wanted};
+use crate::kv_budget::{self, KvBudget, Wanted};
 use crate::terminal::{Bar, bytes, note};
 use anyhow::{Context, bail};
-use mettle_cpu::CpuBackend;
 use mettle_engine::{Engine, EngineHandle, EngineOptions};
 use mettle_models::{Model, OpenOptions};
-use mettle_plan::{Backend, MemoryUse, PageLayout, PrepareOptions, passes};
+use mettle_plan::{BackendError, Executable, MemoryUse, PageLayout, Plan, PrepareOptions, passes};
 use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
 use mettle_weights::download::{self, Home, Located, Options};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct Session {
     pub engine: EngineHandle,
     pub backend: String,
     /// Why this backend.
-    pub backend_reason: &'static str,
+    pub backend_reason: String,
     pub memory: MemoryUse,
     pub load_time: Duration,
 }
@@ -41,42 +41,24 @@ impl Session {
         let model = Model::open(&path, open_options(settings))?;
         let mut plan = model.plan();
         passes::apply(&mut plan, &settings.disable_pass)?;
-        let layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
-        let wanted = Wanted {
-            context: model.context_length,
-            is_context_fixed: settings.max_model_len.is_some(),
-            memory: settings.kv_memory,
-            chunk: settings.max_num_batched_tokens,
-        };
-        let budget = kv_budget::budget(&layout, &wanted, kv_budget::free_memory())?;
-        if budget.context < model.context_length {
-            note(&format!(
-                "note: the KV cache ({}) holds {} of the model's {} tokens; --kv-memory gives it more",
-                bytes((budget.pages * layout.page_bytes) as u64),
-                budget.context,
-                model.context_length
-            ));
-        }
-        let (backend, backend_reason) = backend(settings);
-        let bounds = plan.bounds(settings.max_num_batched_tokens, MAX_SEQUENCES);
         let plans = [plan];
-        let options = PrepareOptions {
-            bounds,
-            kv_pages: budget.pages,
-            page_layout: layout,
-            taps: Vec::new(),
-        };
+        let candidates = candidates(settings)?;
         // Each takes a good part of a second for a small model; together they take as long as the longer one.
-        let (text, executable) = std::thread::scope(|scope| {
+        let (text, prepared) = std::thread::scope(|scope| {
             let text = scope.spawn(|| text_of(&model));
-            let executable = backend.prepare(&plans, &*model.tensors, options);
+            let prepared = prepare_on_first(candidates, &plans, &model, settings);
             (
                 text.join().expect("the text thread does not panic"),
-                executable,
+                prepared,
             )
         });
         let (tokenizer, template) = text?;
-        let executable = executable.with_context(|| format!("{} cannot run", model.name))?;
+        let Prepared {
+            executable,
+            budget,
+            backend,
+            reason: backend_reason,
+        } = prepared?;
         let memory = executable.memory();
         let engine = Engine::start(
             executable,
@@ -95,7 +77,7 @@ impl Session {
             tokenizer,
             template,
             engine,
-            backend: backend.describe(),
+            backend,
             backend_reason,
             memory,
             load_time: start.elapsed(),
@@ -156,7 +138,7 @@ pub fn download_options(settings: &Settings, interrupt: &Interrupt) -> Options {
     }
 }
 
-fn open_options(settings: &Settings) -> OpenOptions {
+pub fn open_options(settings: &Settings) -> OpenOptions {
     OpenOptions {
         load_format: match settings.load_format {
             LoadFormat::Auto => mettle_models::LoadFormat::Auto,
@@ -170,11 +152,84 @@ fn open_options(settings: &Settings) -> OpenOptions {
     }
 }
 
-/// The backend and why it was chosen.
-fn backend(settings: &Settings) -> (Box<dyn Backend>, &'static str) {
-    let reason = match settings.device {
-        Device::Cpu => "--device cpu",
-        Device::Auto => "the only backend of this build",
+/// A plan on the backend that took it.
+struct Prepared {
+    executable: Box<dyn Executable>,
+    budget: KvBudget,
+    backend: String,
+    reason: String,
+}
+
+/// Prepares the model on the first backend that can run it; one line says why another could not.
+fn prepare_on_first(
+    candidates: Vec<Candidate>,
+    plans: &[Plan; 1],
+    model: &Model,
+    settings: &Settings,
+) -> anyhow::Result<Prepared> {
+    let last = candidates.len() - 1;
+    for (number, candidate) in candidates.into_iter().enumerate() {
+        match prepare(candidate, plans, model, settings) {
+            Err(error) if number < last && !settings.strict && can_fall_back(&error) => {
+                note(&format!(
+                    "note: {error:#}; the CPU takes over (--strict forbids that)"
+                ));
+            }
+            result => return result.with_context(|| format!("{} cannot run", model.name)),
+        }
+    }
+    unreachable!("the last backend's result was returned")
+}
+
+/// What another backend may do better: not a broken file, not a wrong setting.
+fn can_fall_back(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(
+            BackendError::Unsupported { .. }
+                | BackendError::Device { .. }
+                | BackendError::OutOfMemory { .. }
+        )
+    )
+}
+
+fn prepare(
+    candidate: Candidate,
+    plans: &[Plan; 1],
+    model: &Model,
+    settings: &Settings,
+) -> anyhow::Result<Prepared> {
+    let layout = PageLayout::new(&plans[0].kv_groups, PAGE_TOKENS);
+    let wanted = Wanted {
+        context: model.context_length,
+        is_context_fixed: settings.max_model_len.is_some(),
+        memory: settings.kv_memory,
+        chunk: settings.max_num_batched_tokens,
     };
-    (Box::new(CpuBackend::new(settings.threads)), reason)
+    let free = candidate.free_memory(&*model.tensors);
+    let budget = kv_budget::budget(&layout, &wanted, free)?;
+    let cache_bytes = (budget.pages * layout.page_bytes) as u64;
+    let bounds = plans[0].bounds(settings.max_num_batched_tokens, MAX_SEQUENCES);
+    let options = PrepareOptions {
+        bounds,
+        kv_pages: budget.pages,
+        page_layout: layout,
+        taps: Vec::new(),
+    };
+    let backend = candidate.backend;
+    let executable = backend.prepare(plans, &*model.tensors, options)?;
+    if budget.context < model.context_length {
+        note(&format!(
+            "note: the KV cache ({}) holds {} of the model's {} tokens; --kv-memory gives it more",
+            bytes(cache_bytes),
+            budget.context,
+            model.context_length
+        ));
+    }
+    Ok(Prepared {
+        executable,
+        budget,
+        backend: backend.describe(),
+        reason: candidate.reason,
+    })
 }

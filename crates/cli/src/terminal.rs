@@ -63,6 +63,35 @@ pub fn bytes(count: u64) -> String {
     format!("{}B", mettle_plan::print::human(count))
 }
 
+/// Progress through a known number of things, on a terminal only.
+pub struct Counter {
+    bar: Option<ProgressBar>,
+    what: &'static str,
+}
+
+impl Counter {
+    pub fn new(what: &'static str) -> Counter {
+        Counter { bar: None, what }
+    }
+
+    /// `done` of `of` are done, `name` the last of them.
+    pub fn at(&mut self, done: usize, of: usize, name: &str) {
+        if !io::stderr().is_terminal() {
+            return;
+        }
+        let what = self.what;
+        let bar = self.bar.get_or_insert_with(|| {
+            let template = format!("{{wide_bar}} {{pos}}/{{len}} {what} {{elapsed}} {{msg}}");
+            ProgressBar::new(of as u64).with_style(style(&template))
+        });
+        bar.set_position(done as u64);
+        bar.set_message(name.to_owned());
+        if done == of {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// A download's progress: a bar on a terminal, a line per step elsewhere.
 pub struct Bar {
     bar: Option<ProgressBar>,

@@ -13,6 +13,7 @@ type Open<G> = dyn Fn() -> Result<G, GpuError> + Send;
 pub struct GpuBackend<G> {
     name: &'static str,
     description: String,
+    memory_budget: usize,
     precision: Precision,
     open: Box<Open<G>>,
     /// Opened to be described, and taken by the first plan that is prepared.
@@ -29,6 +30,7 @@ impl<G: Gpu> GpuBackend<G> {
         Ok(GpuBackend {
             name: gpu.name(),
             description: gpu.describe(),
+            memory_budget: gpu.memory_budget(),
             precision,
             open: Box::new(open),
             first: Mutex::new(Some(gpu)),
@@ -43,6 +45,10 @@ impl<G: Gpu> Backend for GpuBackend<G> {
 
     fn describe(&self) -> String {
         self.description.clone()
+    }
+
+    fn memory_budget(&self) -> Option<usize> {
+        Some(self.memory_budget)
     }
 
     fn prepare(

@@ -192,12 +192,7 @@ impl Encoder for EmulatorEncoder<'_> {
         buffer.0.0.write(offset, bytes);
     }
 
-    fn copy(
-        &mut self,
-        from: (&EmulatorBuffer, usize),
-        to: (&EmulatorBuffer, usize),
-        bytes: usize,
-    ) {
+    fn copy(&mut self, from: (&EmulatorBuffer, usize), to: (&EmulatorBuffer, usize), bytes: usize) {
         self.pending.push(Pending::Copy {
             from: (from.0.clone(), from.1),
             to: (to.0.clone(), to.1),

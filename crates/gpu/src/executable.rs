@@ -70,9 +70,7 @@ impl<G: Gpu> GpuExecutable<G> {
         let backend = gpu.name();
         let bound = bind(std::slice::from_ref(plan), source)?;
         crate::support::check(backend, plan, &bound, source, &options)?;
-        let element = precision
-            .element
-            .unwrap_or_else(|| natural_element(source));
+        let element = precision.element.unwrap_or_else(|| natural_element(source));
         let arena = Arena::new(plan, &options.bounds, 2);
         let kv_bytes = options
             .kv_pages
@@ -80,10 +78,7 @@ impl<G: Gpu> GpuExecutable<G> {
         let weight_bytes: usize = bound
             .iter()
             .flat_map(|weight| &weight.tensors)
-            .map(|tensor| {
-                let info = &source.tensors()[*tensor];
-                device_bytes(info.dtype, info.shape.iter().product())
-            })
+            .map(|tensor| device_bytes(&source.tensors()[*tensor]))
             .sum();
         let needed = weight_bytes
             .saturating_add(kv_bytes)
@@ -124,8 +119,8 @@ impl<G: Gpu> GpuExecutable<G> {
         }
         debug_assert_eq!(buffers.first_tap.0, metadata_buffer.0 + 1);
         let scratch_bytes = memory.total() - kv_bytes;
-        let weights = Weights::load(&mut gpu, &mut memory, plan, &bound, source, element)
-            .map_err(wrapped)?;
+        let weights =
+            Weights::load(&mut gpu, &mut memory, plan, &bound, source, element).map_err(wrapped)?;
         let vocabulary = plan.nodes.iter().find_map(|n| match &n.op {
             mettle_plan::Op::Embed(e) => Some(plan.weight_of(e.table).rows()),
             _ => None,
@@ -191,8 +186,7 @@ impl<G: Gpu> GpuExecutable<G> {
                 table.push(0, mettle_plan::ContextLen(context), &blocks);
             }
             let rows = length.min(self.bounds.logit_rows as u32);
-            step.logit_rows
-                .extend((0..rows).map(mettle_plan::TokenRow));
+            step.logit_rows.extend((0..rows).map(mettle_plan::TokenRow));
             self.record(&step)?;
         }
         Ok(())

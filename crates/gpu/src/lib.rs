@@ -16,6 +16,7 @@ mod output;
 mod params;
 mod place;
 mod record;
+mod suite;
 mod support;
 mod weights;
 
@@ -23,3 +24,5 @@ pub use backend::GpuBackend;
 pub use device::{Argument, Encoder, Finished, Gpu};
 pub use error::GpuError;
 pub use executable::Precision;
+pub use suite::SuiteGpu;
+pub use weights::device_bytes;

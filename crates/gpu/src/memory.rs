@@ -64,10 +64,6 @@ impl<B> Memory<B> {
         &self.buffers[index.0 as usize]
     }
 
-    pub fn size(&self, index: BufferIndex) -> usize {
-        self.sizes[index.0 as usize]
-    }
-
     pub fn total(&self) -> usize {
         self.sizes.iter().sum()
     }

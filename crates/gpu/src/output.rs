@@ -49,8 +49,7 @@ impl Output {
                 let (ids, values) = (reading.buffers.top_ids, reading.buffers.top_values);
                 gpu.read(finished, memory.get(ids), 0, &mut self.bytes)?;
                 self.ids.clear();
-                self.ids
-                    .extend(fours(&self.bytes).map(u32::from_le_bytes));
+                self.ids.extend(fours(&self.bytes).map(u32::from_le_bytes));
                 gpu.read(finished, memory.get(values), 0, &mut self.bytes)?;
                 self.values.clear();
                 self.values

@@ -424,8 +424,7 @@ impl Recorder<'_> {
         let pages = self.pages(o.kv);
         let interleaved = rope.is_some_and(|r| r.style == RopeStyle::Interleaved);
         let (heads, kv_heads) = (o.heads as u32, o.kv_heads as u32);
-        let launch =
-            select::rope_kv_write(self.element, self.tokens, heads, kv_heads, interleaved);
+        let launch = select::rope_kv_write(self.element, self.tokens, heads, kv_heads, interleaved);
         let kv = Place::new(self.buffers.pages, 0, self.activation());
         let binds = [
             writes("q", q.place),
@@ -474,7 +473,8 @@ impl Recorder<'_> {
             head_dim: o.head_dim as u32,
             rows_aligned: is_aligned(q) && (o.head_dim * 2).is_multiple_of(16),
         };
-        let launch = select::attention_prefill(&shape, self.device).expect("refused: the head's size");
+        let launch =
+            select::attention_prefill(&shape, self.device).expect("refused: the head's size");
         let binds = [
             reads("q", q.place),
             reads("pages", Place::new(self.buffers.pages, 0, q.place.element)),

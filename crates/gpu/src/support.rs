@@ -40,7 +40,11 @@ pub fn check(
             return refuse(what);
         }
     }
-    let known = |name: &String| plan.nodes.iter().any(|n| n.taps.iter().any(|t| t.name == *name));
+    let known = |name: &String| {
+        plan.nodes
+            .iter()
+            .any(|n| n.taps.iter().any(|t| t.name == *name))
+    };
     match options.taps.iter().find(|name| !known(name)) {
         Some(name) => refuse(format!("tap {name} (no op of this plan gives it)")),
         None => Ok(()),
@@ -55,7 +59,7 @@ fn cache_fault(plan: &Plan, layout: &PageLayout, pages: usize) -> Option<String>
         }
         let is_16_bit = |element| element == KvElement::F16;
         if !group.planes.iter().all(|p| is_16_bit(p.element)) {
-            return Some("cache in f32: --kv-cache-dtype f16 is for GPUs".into());
+            return Some("KV cache in f32 (--kv-cache-dtype f16)".into());
         }
         match &group.planes[..] {
             [keys, values] if keys == values => {}
@@ -140,12 +144,7 @@ fn alignment_fault(
         _ => return None,
     };
     let tensors = &bound.iter().find(|b| b.id == weight)?.tensors;
-    let is_planes = |t: &&usize| {
-        matches!(
-            source.tensors()[**t].dtype,
-            DType::Q8_0 | DType::Q4_1
-        )
-    };
+    let is_planes = |t: &&usize| matches!(source.tensors()[**t].dtype, DType::Q8_0 | DType::Q4_1);
     let quantized = tensors.iter().find(is_planes)?;
     let is_aligned = x.start.is_multiple_of(8) && plan.buffer_of(x).width.is_multiple_of(8);
     (!is_aligned).then(|| {

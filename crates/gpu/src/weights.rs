@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use mettle_kernels::repack;
 use mettle_kernels::select::{Element, Weight as Format};
 use mettle_plan::{BoundWeight, Plan, WeightId};
-use mettle_tensor::{DType, TensorSource, TensorView, blocks};
+use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView, blocks};
 
 /// Elements converted at a time.
 const CHUNK: usize = 1 << 20;
@@ -81,9 +81,10 @@ fn format_of(dtype: DType) -> Format {
     }
 }
 
-/// The bytes that a tensor takes on the device.
-pub fn device_bytes(dtype: DType, elements: usize) -> usize {
-    match format_of(dtype) {
+/// The bytes that a tensor takes on a device.
+pub fn device_bytes(tensor: &TensorInfo) -> usize {
+    let elements: usize = tensor.shape.iter().product();
+    match format_of(tensor.dtype) {
         Format::Dense => elements * 2,
         Format::Q8_0 => elements + elements / 16,
         Format::Q4_1 => elements / 2 + elements / 8,

@@ -67,6 +67,11 @@ pub trait Backend: Send {
     /// One line for people: which device, which instruction set, how many threads.
     fn describe(&self) -> String;
 
+    /// Bytes of a memory of its own that weights, cache and scratch must fit; absent: it uses the machine's.
+    fn memory_budget(&self) -> Option<usize> {
+        None
+    }
+
     /// Binds and packs the weights, allocates scratch memory and the KV pool. The plans of one model (an encoder's and a
     /// decoder's) declare the same KV groups and share weights and pool; `StepInput::plan` says which one runs.
     fn prepare(

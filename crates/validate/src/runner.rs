@@ -1,10 +1,11 @@
 //! Owns a model on a backend without an engine around it: one sequence, pages in order, every row's logits.
 
-use mettle_models::Model;
+use mettle_models::{Model, ModelError};
 use mettle_plan::{
     Backend, BackendError, BlockId, ContextLen, Executable, InputToken, OutputKind, PageLayout,
     PrepareOptions, Sizes, StepInput, TokenRow, passes,
 };
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
@@ -12,6 +13,10 @@ pub enum ValidateError {
     Backend(#[from] BackendError),
     #[error(transparent)]
     Pass(#[from] passes::UnknownPass),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error("{}: {reason}", path.display())]
+    Fixture { path: PathBuf, reason: String },
 }
 
 #[derive(Clone, Debug)]

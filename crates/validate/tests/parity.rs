@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Reference, reference, tiny};
+use common::{reference, tiny};
 use mettle_cpu::CpuBackend;
-use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
+use mettle_validate::{Difference, Reference, Runner, RunnerOptions, log_softmax};
 
 /// What f32 rounding in another order may cost: the same model in two frameworks.
 const F32_TOLERANCE: f64 = 1e-3;

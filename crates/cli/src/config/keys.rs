@@ -54,6 +54,7 @@ pub const KEYS: &[Key] = &[
         "",
     ),
     key("device", "--device", &["METTLE_DEVICE"], "auto", ""),
+    key("strict", "--strict", &["METTLE_STRICT"], "off", ""),
     key("threads", "--threads", &["METTLE_THREADS"], "", "all cores"),
     key(
         "kv-cache-dtype",

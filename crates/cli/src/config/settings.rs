@@ -20,7 +20,10 @@ pub enum LoadFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     Auto,
+    Metal,
+    Cuda,
     Cpu,
+    Emulator,
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct Settings {
     pub home: PathBuf,
     pub model: String,
     pub device: Device,
+    /// No other backend takes over when the chosen one cannot run the model.
+    pub strict: bool,
     pub threads: usize,
     pub kv_element: KvElement,
     /// `None`: what the context needs, within what is free.
@@ -62,8 +67,15 @@ impl Settings {
             device: one_of(
                 config,
                 "device",
-                &[("auto", Device::Auto), ("cpu", Device::Cpu)],
+                &[
+                    ("auto", Device::Auto),
+                    ("metal", Device::Metal),
+                    ("cuda", Device::Cuda),
+                    ("cpu", Device::Cpu),
+                    ("emulator", Device::Emulator),
+                ],
             )?,
+            strict: switch(config, "strict")?,
             threads: count("threads")?.unwrap_or_else(cores),
             kv_element: one_of(
                 config,

@@ -102,6 +102,7 @@ fn the_table_shows_every_setting_and_hides_secrets() {
         home                     HOME environment METTLE_HOME
         model                    smollm2:135m                 default
         device                   auto                         default
+        strict                   off                          default
         threads                  (all cores)                  default
         kv-cache-dtype           f16                          default
         kv-memory                (as the context needs)       default
@@ -184,7 +185,7 @@ fn values_that_cannot_be_used_name_their_origin() {
     flag(
         "device",
         "tpu",
-        expect![[r#"--device is "tpu", it must be auto or cpu"#]],
+        expect![[r#"--device is "tpu", it must be auto, metal, cuda, cpu or emulator"#]],
     );
     flag(
         "kv-cache-dtype",

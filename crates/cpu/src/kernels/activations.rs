@@ -36,7 +36,15 @@ pub struct QuantizedRow<'a> {
     /// Scale times the sum of the block's integers.
     pub sums: &'a [f32],
     /// The sums of every 16 high and low parts.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "AVX2 reads them")
+    )]
     pub high_sums: &'a [i16],
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "AVX2 reads them")
+    )]
     pub low_sums: &'a [i16],
 }
 

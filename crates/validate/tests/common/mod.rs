@@ -3,6 +3,7 @@
 
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::KvElement;
+use mettle_validate::Reference;
 use mettle_weights::download::{DEFAULT_MODEL, Home, Located, locate};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,29 +17,8 @@ pub fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Token ids and the reference's log-probabilities `[tokens][vocabulary]` of a tiny model.
-pub struct Reference {
-    pub tokens: Vec<u32>,
-    pub vocabulary: usize,
-    pub log_probabilities: Vec<f32>,
-    /// What running the reference itself in f16 costs, on average.
-    pub f16_mean_difference: Option<f64>,
-}
-
 pub fn reference(name: &str) -> Reference {
-    let folder = fixtures().join("models").join(name);
-    let json = json(&folder.join("reference.json"));
-    let bytes = std::fs::read(folder.join("reference.f32")).unwrap();
-    let log_probabilities = bytes
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        .collect();
-    Reference {
-        tokens: ids(&json["tokens"]),
-        vocabulary: json["vocab_size"].as_u64().unwrap() as usize,
-        log_probabilities,
-        f16_mean_difference: json["f16_mean_difference"].as_f64(),
-    }
+    Reference::read(&fixtures().join("models").join(name)).unwrap()
 }
 
 pub fn ids(value: &Value) -> Vec<u32> {

@@ -1,0 +1,99 @@
+//! Owns `mettle bench kernels`: matrix products of a GPU alone, by shape and type, in bytes and operations a second.
+
+use crate::args::BenchKernelsArgs;
+use crate::commands::settings;
+use crate::config::{Device, engine_flags};
+use crate::terminal::note;
+use anyhow::bail;
+use mettle_bench::gpu_linear::{LinearTime, time};
+use mettle_cuda::CudaGpu;
+use mettle_gpu::Gpu;
+use mettle_kernels::select::{DeviceProfile, Element, LinearShape, Weight};
+use mettle_metal::MetalGpu;
+
+/// Output and input widths of an 8B Llama: fused gate and up, output projection, down.
+const SHAPES: [(u32, u32); 3] = [(28672, 4096), (4096, 4096), (4096, 14336)];
+const ROWS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 512, 8192];
+
+pub fn run(args: BenchKernelsArgs) -> anyhow::Result<()> {
+    let settings = settings(engine_flags(None, &args.engine))?;
+    match settings.device {
+        Device::Metal => on(MetalGpu::open()?, &args),
+        Device::Cuda => on(CudaGpu::open()?, &args),
+        Device::Auto => match (MetalGpu::open(), CudaGpu::open()) {
+            (Ok(gpu), _) => on(gpu, &args),
+            (_, Ok(gpu)) => on(gpu, &args),
+            (Err(metal), Err(cuda)) => bail!("{metal}; {cuda}"),
+        },
+        Device::Cpu | Device::Emulator => bail!("only GPUs are measured: --device metal or cuda"),
+    }
+}
+
+fn on<G: Gpu>(mut gpu: G, args: &BenchKernelsArgs) -> anyhow::Result<()> {
+    note(&format!("device    {}", gpu.describe()));
+    let profile = gpu.profile();
+    if !args.json {
+        println!(
+            "{:<40} {:>6} {:>6} {:>6} {:>10} {:>8} {:>9}",
+            "kernel", "m", "n", "k", "us", "TB/s", "TFLOP/s"
+        );
+    }
+    for (name, element, weight) in [
+        ("bf16", Element::Bf16, Weight::Dense),
+        ("f16", Element::F16, Weight::Dense),
+        ("q8_0", Element::F16, Weight::Q8_0),
+        ("q4_1", Element::F16, Weight::Q4_1),
+    ] {
+        for (n, k) in SHAPES {
+            for m in ROWS {
+                let label = format!("linear/{name}/{m}x{n}x{k}");
+                if label.contains(&args.filter) {
+                    one(&mut gpu, &profile, args, element, weight, (m, n, k))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one<G: Gpu>(
+    gpu: &mut G,
+    profile: &DeviceProfile,
+    args: &BenchKernelsArgs,
+    element: Element,
+    weight: Weight,
+    (m, n, k): (u32, u32, u32),
+) -> anyhow::Result<()> {
+    let shape = LinearShape {
+        m,
+        n,
+        k,
+        element,
+        weight,
+        out: element,
+        has_bias: false,
+        has_residual: false,
+        has_rows: false,
+        rows_aligned: true,
+        batch_invariant: false,
+    };
+    let found = time(gpu, profile, &shape)?;
+    match args.json {
+        true => println!("{}", serde_json::to_string(&found)?),
+        false => row(&found),
+    }
+    Ok(())
+}
+
+fn row(found: &LinearTime) {
+    println!(
+        "{:<40} {:>6} {:>6} {:>6} {:>10.1} {:>8.3} {:>9.1}",
+        found.kernel,
+        found.m,
+        found.n,
+        found.k,
+        found.seconds * 1e6,
+        found.terabytes_a_second(),
+        found.teraflops()
+    );
+}

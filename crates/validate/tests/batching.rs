@@ -1,0 +1,211 @@
+//! Continuous batching on the real backend: company, chunks, prefix hits, preemption and forks change no bit.
+
+mod common;
+
+use common::tiny;
+use mettle_cpu::CpuBackend;
+use mettle_engine::{
+    Engine, EngineHandle, EngineOptions, Event, FinishReason, Request, RequestStream,
+    SamplingParams,
+};
+use mettle_models::Model;
+use mettle_plan::{
+    Backend, BackendError, BlockId, Executable, MemoryUse, OutputKind, PageLayout, PrepareOptions,
+    Sizes, StepInput, StepOutput, Ticket, passes,
+};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const PAGE_TOKENS: usize = 32;
+const CONTEXT: usize = 256;
+const REQUESTS: usize = 24;
+
+struct Shape {
+    sequences: usize,
+    batched_tokens: usize,
+    /// Pages of the pool, in contexts.
+    contexts: usize,
+}
+
+/// The real executable, whose first step waits until the gate is dropped: what is submitted before runs together.
+struct Held {
+    executable: Box<dyn Executable>,
+    gate: Option<Receiver<()>>,
+}
+
+impl Executable for Held {
+    fn bounds(&self) -> &Sizes {
+        self.executable.bounds()
+    }
+    fn page_layout(&self) -> &PageLayout {
+        self.executable.page_layout()
+    }
+    fn memory(&self) -> MemoryUse {
+        self.executable.memory()
+    }
+    fn gives(&self, output: OutputKind) -> bool {
+        self.executable.gives(output)
+    }
+    fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError> {
+        if let Some(gate) = self.gate.take() {
+            let _ = gate.recv();
+        }
+        self.executable.submit(step)
+    }
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError> {
+        self.executable.wait(ticket)
+    }
+    fn copy_pages(&mut self, copies: &[(BlockId, BlockId)]) -> Result<(), BackendError> {
+        self.executable.copy_pages(copies)
+    }
+    fn tap(&self, name: &str) -> Option<&[f32]> {
+        self.executable.tap(name)
+    }
+    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
+        self.executable.dispatches()
+    }
+}
+
+fn start(model: &Model, shape: &Shape) -> (EngineHandle, Sender<()>) {
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let page_layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
+    let kv_pages = shape.contexts * page_layout.sequence_pages(CONTEXT);
+    let prepare = PrepareOptions {
+        bounds: plan.bounds(shape.batched_tokens, shape.sequences),
+        kv_pages,
+        page_layout,
+        taps: Vec::new(),
+    };
+    let executable = CpuBackend::new(2)
+        .prepare(&[plan], &*model.tensors, prepare)
+        .unwrap();
+    let options = EngineOptions {
+        max_batched_tokens: shape.batched_tokens,
+        max_sequences: shape.sequences,
+        ..EngineOptions::new(model.vocab_size, CONTEXT, kv_pages)
+    };
+    let (gate, opened) = channel();
+    let held = Held {
+        executable,
+        gate: Some(opened),
+    };
+    (Engine::start(Box::new(held), options).unwrap(), gate)
+}
+
+/// Prompts of many lengths, neighbours with a common beginning; greedy and drawn, alone and with siblings.
+fn request(text: &[u32], index: usize) -> Request {
+    let drawn = SamplingParams {
+        temperature: 0.9,
+        top_p: 0.95,
+        repetition_penalty: 1.1,
+        seed: Some(index as u64),
+        ..SamplingParams::default()
+    };
+    let shared = &text[index / 4 * 5..][..70];
+    let own = &text[100 + index..][..index * 5 % 60];
+    Request {
+        n: if index % 6 == 5 { 3 } else { 1 },
+        logprobs: Some(5),
+        sampling: match index % 2 {
+            0 => SamplingParams::default(),
+            _ => drawn,
+        },
+        ..Request::new([shared, own].concat(), 40)
+    }
+}
+
+/// The ids of each choice, with the bits of their log-probabilities.
+type Answer = Vec<Vec<(u32, Vec<(u32, u32)>)>>;
+
+fn read(mut stream: RequestStream) -> Answer {
+    let mut answer = vec![Vec::new(); stream.choices()];
+    while let Some(event) = stream.recv() {
+        match event {
+            Event::Token {
+                choice,
+                id,
+                logprobs,
+                ..
+            } => {
+                let top = logprobs.expect("asked for").top;
+                let bits = top.iter().map(|(id, l)| (*id, l.to_bits())).collect();
+                answer[choice].push((id, bits));
+            }
+            Event::Finished(end) => assert_eq!(end.reason, FinishReason::Length),
+            Event::PromptLogprobs(_) => {}
+        }
+    }
+    answer
+}
+
+fn together(engine: &EngineHandle, text: &[u32], gate: Option<Sender<()>>) -> Vec<Answer> {
+    let streams: Vec<_> = (0..REQUESTS)
+        .map(|index| engine.submit(request(text, index)).unwrap())
+        .collect();
+    drop(gate);
+    streams.into_iter().map(read).collect()
+}
+
+fn check(name: &str) {
+    let model = tiny(name, "");
+    let text = common::reference(name).tokens;
+    let one = Shape {
+        sequences: 1,
+        batched_tokens: 512,
+        contexts: 1,
+    };
+    // Without anything left by the one before.
+    let alone: Vec<Answer> = (0..REQUESTS)
+        .map(|index| {
+            let (engine, _) = start(&model, &one);
+            read(engine.submit(request(&text, index)).unwrap())
+        })
+        .collect();
+    let shapes = [
+        (32, 512, 16),
+        (32, 40, 16),
+        // Pools of two contexts and of one: most requests are preempted, some again and again.
+        (32, 512, 2),
+        (32, 33, 1),
+        (5, 64, 1),
+    ];
+    for (sequences, batched_tokens, contexts) in shapes {
+        let shape = Shape {
+            sequences,
+            batched_tokens,
+            contexts,
+        };
+        let (engine, gate) = start(&model, &shape);
+        let mut gate = Some(gate);
+        for round in ["first", "after prefix hits"] {
+            let found = together(&engine, &text, gate.take());
+            for (index, (found, alone)) in found.iter().zip(&alone).enumerate() {
+                assert_eq!(
+                    found, alone,
+                    "{name}, request {index}, {sequences} sequences, {batched_tokens} tokens, {contexts} contexts, {round}"
+                );
+            }
+        }
+        let stats = engine.stats();
+        assert_eq!(stats.preemptions > 0, contexts <= 2, "{stats:?}");
+        assert!(stats.prefix_hits > 0);
+        let most = engine.recent_steps().iter().map(|s| s.sequences).max();
+        assert!(
+            contexts < 16 || batched_tokens < 512 || most >= Some(24),
+            "{most:?}"
+        );
+        engine.shutdown();
+        assert_eq!(engine.stats().blocks_used, 0);
+    }
+}
+
+#[test]
+fn smollm2() {
+    check("smollm2");
+}
+
+#[test]
+fn qwen3() {
+    check("qwen3");
+}
