@@ -1,4 +1,4 @@
-//! Owns the tests on one device: its crate's own, then the kernels and the default model through the release binary.
+//! Owns the tests on one GPU: its crate's own, then kernels, fixtures and the default model through the release binary.
 
 use crate::setup::{self, HOW_TO_GET_CLANG};
 use crate::steps::{DEFAULT_MODEL, cargo, repository, step};
@@ -27,11 +27,10 @@ const fn device(
     }
 }
 
-const DEVICES: [Device; 4] = [
+const DEVICES: [Device; 3] = [
     device("metal", "mettle-metal", None),
     device("cuda", "mettle-cuda", Some("cuda")),
     device("emulator", "mettle-gpu", Some("emulator")),
-    device("cpu", "mettle-cpu", None),
 ];
 
 /// One command for whoever has the device, whose output is the report.
@@ -62,19 +61,21 @@ pub fn run(name: &str) -> Result<()> {
         step(&format!("validate {}", what.join(" ")), &mut command)
     };
     let kernels = validate(&["--kernels"]);
+    let fixtures = validate(&["--fixtures", "fixtures/models"]);
     let model = validate(&["-m", DEFAULT_MODEL]);
     summary(
         device.name,
         [
             ("the device's own tests", own),
             ("every kernel", kernels),
+            ("tiny models against transformers", fixtures),
             (DEFAULT_MODEL, model),
         ],
     )
 }
 
 /// A line each, failures with their reason; fails if one did.
-fn summary(device: &str, results: [(&str, Result<()>); 3]) -> Result<()> {
+fn summary(device: &str, results: [(&str, Result<()>); 4]) -> Result<()> {
     println!("== {device}");
     let mut failed = 0;
     for (what, result) in &results {

@@ -63,8 +63,8 @@ fn every_kernel_of_the_plan_runs_and_no_other() {
     runner.step(&[4], 21).unwrap();
     let found: Vec<(&str, u64)> = runner.executable().dispatches().into_iter().collect();
     let expected = [
-        ("attention_decode_f16_d32", 2 * layers),
-        ("attention_prefill_f16_d32", layers),
+        ("attention_decode_f16_d64", 2 * layers),
+        ("attention_prefill_f16_d64", layers),
         ("embed_f16", 3),
         ("gather_f16", 3),
         // Queries, and keys.
