@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy and all tests
                             --full adds what takes longer: fuzzing (a minute a target) and many more random cases
-cargo xtask test --device D on one device (metal, cuda, emulator, cpu): its own tests, then every kernel and the
+cargo xtask test --device D on one device (metal, cuda, emulator): its own tests, then every kernel, fixtures and the
                             default model compared with references by the release binary
 cargo xtask macos-check     type check and clippy of what ships for Macs, on any system
 cargo xtask tidy            what clippy cannot see: dependency direction, file heads, stubs, sizes

@@ -77,6 +77,7 @@ pub fn run(full: bool) -> Result<()> {
     } else {
         fuzz::check()?;
     }
+    println!("GPUs are tested where they are: `cargo xtask test --device cuda`, `--device metal`");
     for name in &not_run {
         println!("not run: {name}");
     }

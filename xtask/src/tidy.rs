@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("tensor", &[]),
     ("weights", &["tensor"]),
     ("text", &[]),
@@ -19,6 +19,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("metal", &["gpu", "kernels"]),
     ("bench", &["gpu", "kernels", "plan"]),
     ("engine", &["plan", "text"]),
+    ("structured", &["engine", "text"]),
     ("server", &["engine", "plan", "text"]),
     ("validate", &["models", "plan", "tensor"]),
     // The only place that names a concrete backend.

@@ -1,6 +1,7 @@
 //! Owns the primary context of the first visible device, and the facts about that device.
 
 use crate::driver::{self, check, not_available, told};
+use crate::early_start;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
 use mettle_gpu::GpuError;
 use std::ffi::{CStr, c_int};
@@ -27,6 +28,8 @@ pub struct Facts {
     pub shared_bytes: usize,
     /// 12040 for CUDA 12.4.
     pub driver_version: i32,
+    /// Kernels may be set up before those in front of them end.
+    pub has_early_start: bool,
 }
 
 impl Context {
@@ -103,6 +106,7 @@ impl Facts {
             multiprocessors: multiprocessors.unsigned_abs(),
             shared_bytes: shared_bytes.unsigned_abs() as usize,
             driver_version,
+            has_early_start: capability >= early_start::OLDEST_CAPABILITY,
         })
     }
 }

@@ -5,7 +5,9 @@ use crate::event::Event;
 use crate::gpu::CudaGpu;
 use crate::memory::Buffer;
 use crate::pipeline::{MOST_ARGUMENTS, MOST_PARAMS_BYTES, Pipeline};
-use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig,
+};
 use mettle_gpu::{Argument, Encoder, GpuError};
 use mettle_kernels::select::Launch;
 use std::ffi::c_void;
@@ -84,7 +86,8 @@ impl Encoder for CudaEncoder<'_> {
         self.unless_failed(|gpu| run(gpu, pipeline, launch, arguments));
     }
 
-    /// Nothing to do: a stream runs its commands one after the other, each seeing what those before it wrote.
+    /// Nothing to do: a stream runs its commands one after the other, each seeing what those before it wrote (kernels that
+    /// start early wait for that themselves).
     fn barrier(&mut self) {}
 
     fn submit(self) -> Result<Submitted, GpuError> {
@@ -143,19 +146,30 @@ fn run(
     pipeline
         .allow_shared_bytes(launch.threadgroup_bytes)
         .map_err(failed)?;
+    // The attribute's other fields are a union as large as its largest; this one is an int.
+    // SAFETY: all zeros is a valid value of these plain structs.
+    let mut early_start: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    early_start.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    early_start.value.programmaticStreamSerializationAllowed = 1;
+    let config = CUlaunchConfig {
+        gridDimX: x,
+        gridDimY: y,
+        gridDimZ: z,
+        blockDimX: launch.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: launch.threadgroup_bytes as u32,
+        hStream: gpu.compute.handle(),
+        attrs: &raw mut early_start,
+        numAttrs: u32::from(gpu.facts.has_early_start),
+    };
     // SAFETY: the function is of a loaded module, the stream alive; each value is as large as the kernel's parameter.
-    // What the kernel does with its buffers is the runner's concern: bindings are checked against the source.
+    // What the kernel does with its buffers is the runner's concern: bindings are checked against the source. A kernel
+    // that may start early waits inside before it touches memory.
     let code = unsafe {
-        sys::cuLaunchKernel(
+        sys::cuLaunchKernelEx(
+            &config,
             pipeline.function(),
-            x,
-            y,
-            z,
-            launch.threads,
-            1,
-            1,
-            launch.threadgroup_bytes as u32,
-            gpu.compute.handle(),
             values.as_mut_ptr(),
             std::ptr::null_mut(),
         )

@@ -29,7 +29,7 @@ pub struct CudaGpu {
     pipelines: Pipelines,
     /// Events of work that was waited for, to be used again.
     timers: Vec<Timer>,
-    facts: Facts,
+    pub(crate) facts: Facts,
     context: Arc<Context>,
 }
 

@@ -8,6 +8,8 @@ mod context;
 #[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]
+mod early_start;
+#[cfg(feature = "cuda")]
 mod encoder;
 #[cfg(feature = "cuda")]
 mod event;

@@ -2,6 +2,7 @@
 
 use crate::context::{Context, Facts};
 use crate::driver::told;
+use crate::early_start::with_early_start;
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
 use mettle_gpu::GpuError;
 use mettle_kernels::select::{Constants, Launch};
@@ -85,7 +86,7 @@ impl Pipelines {
         let module = match self.compiled.entry(key) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
-                let module = Module::compile(context, launch).map_err(compile_error)?;
+                let module = Module::compile(context, facts, launch).map_err(compile_error)?;
                 Arc::clone(entry.insert(Arc::new(module)))
             }
         };
@@ -114,13 +115,17 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    fn compile(context: &Arc<Context>, launch: &Launch) -> Result<Module, String> {
+    fn compile(context: &Arc<Context>, facts: &Facts, launch: &Launch) -> Result<Module, String> {
         let kernel = launch.kernel;
         let text = mettle_kernels::signature(&kernel.host_name)
             .and_then(|(library, _)| {
                 ptx::specialized(library, &kernel.host_name, &launch.constants)
             })
             .ok_or("there is no PTX of it in this binary")?;
+        let text = match facts.has_early_start {
+            true => with_early_start(&text),
+            false => text,
+        };
         let text = CString::new(text).map_err(|_| "its PTX holds a zero byte")?;
         let handle = load(context, &text)?;
         // From here on dropping it unloads it.
