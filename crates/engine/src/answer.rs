@@ -20,6 +20,8 @@ pub struct AnswerOptions {
 /// The text of an answer as it comes, and the tokens behind it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Piece {
+    /// Which of the request's `n` choices.
+    pub choice: usize,
     /// May be empty: a token inside a character, or text that may become a stop string.
     pub text: String,
     /// The token that led to this piece; `None` for what was held back to the end.
@@ -27,7 +29,17 @@ pub struct Piece {
     pub logprobs: Option<TokenLogprobs>,
 }
 
-/// How an answer ended.
+/// What an answer gives when it is read event by event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerEvent {
+    Piece(Piece),
+    /// No piece of this choice is left; `end_of` says how it ended.
+    End {
+        choice: usize,
+    },
+}
+
+/// How a choice ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerEnd {
     pub reason: FinishReason,
@@ -38,55 +50,90 @@ pub struct AnswerEnd {
     pub tokens: Vec<u32>,
 }
 
-/// Reads a request's stream as text: `next_piece` until it gives `None`, then `end`.
+/// Reads a request's stream as text: `next_piece` until it gives `None`, then `end`. For a request with several choices
+/// pieces say whose they are; `next_event` also tells when one of them ends.
 pub struct Answer {
     stream: RequestStream,
+    options: AnswerOptions,
+    choices: Vec<ChoiceText>,
+    prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    /// A choice that has ended and whose last piece was given already.
+    ended: Option<usize>,
+}
+
+/// The text of one choice.
+struct ChoiceText {
     detokenizer: Option<Detokenizer>,
     finder: Option<StopFinder>,
-    options: AnswerOptions,
     tokens: Vec<u32>,
-    prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
-    end: Option<AnswerEnd>,
     matched: Option<String>,
+    end: Option<AnswerEnd>,
 }
 
 impl Answer {
     pub fn new(stream: RequestStream, tokenizer: Arc<Tokenizer>, options: AnswerOptions) -> Answer {
-        Answer {
-            stream,
-            detokenizer: Some(Detokenizer::new(tokenizer, options.skip_special)),
+        let choice = |_| ChoiceText {
+            detokenizer: Some(Detokenizer::new(tokenizer.clone(), options.skip_special)),
             finder: StopFinder::new(&options),
-            options,
             tokens: Vec::new(),
-            prompt_logprobs: None,
-            end: None,
             matched: None,
+            end: None,
+        };
+        Answer {
+            choices: (0..stream.choices()).map(choice).collect(),
+            stream,
+            options,
+            prompt_logprobs: None,
+            ended: None,
         }
     }
 
-    /// The next piece, waiting for it; `None` once the answer has ended. Not for use inside async code.
+    /// The next piece, waiting for it; `None` once all choices have ended. Not for use inside async code.
     pub fn next_piece(&mut self) -> Option<Piece> {
-        while self.end.is_none() {
-            let event = self.stream.recv()?;
-            if let Some(piece) = self.take(event) {
+        loop {
+            if let AnswerEvent::Piece(piece) = self.next_event()? {
                 return Some(piece);
             }
         }
-        None
     }
 
-    /// The next piece; `None` once the answer has ended.
+    /// The next piece; `None` once all choices have ended.
     pub async fn next_piece_async(&mut self) -> Option<Piece> {
-        while self.end.is_none() {
-            let event = self.stream.recv_async().await?;
-            if let Some(piece) = self.take(event) {
+        loop {
+            if let AnswerEvent::Piece(piece) = self.next_event_async().await? {
                 return Some(piece);
             }
         }
-        None
     }
 
-    /// Asks the engine to end the answer; the pieces already made still come.
+    /// The next piece or end of a choice, waiting for it; `None` after the last one's end. Not for use inside async
+    /// code.
+    pub fn next_event(&mut self) -> Option<AnswerEvent> {
+        loop {
+            if let Some(choice) = self.ended.take() {
+                return Some(AnswerEvent::End { choice });
+            }
+            let event = self.stream.recv()?;
+            if let Some(event) = self.take(event) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The next piece or end of a choice; `None` after the last one's end.
+    pub async fn next_event_async(&mut self) -> Option<AnswerEvent> {
+        loop {
+            if let Some(choice) = self.ended.take() {
+                return Some(AnswerEvent::End { choice });
+            }
+            let event = self.stream.recv_async().await?;
+            if let Some(event) = self.take(event) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Asks the engine to end all choices; the pieces already made still come.
     pub fn abort(&self) {
         self.stream.abort();
     }
@@ -96,72 +143,102 @@ impl Answer {
         self.prompt_logprobs.as_deref()
     }
 
-    /// How it ended; `None` while pieces may come.
+    /// How it ended, by its first choice; `None` while pieces of that may come.
     pub fn end(&self) -> Option<&AnswerEnd> {
-        self.end.as_ref()
+        self.end_of(0)
     }
 
-    /// Reads to the end: the whole text.
+    /// How a choice ended; `None` while pieces of it may come.
+    pub fn end_of(&self, choice: usize) -> Option<&AnswerEnd> {
+        self.choices[choice].end.as_ref()
+    }
+
+    /// Reads to the end: the whole text of the first choice.
     pub fn text(mut self) -> (String, AnswerEnd) {
         let mut text = String::new();
         while let Some(piece) = self.next_piece() {
-            text.push_str(&piece.text);
+            if piece.choice == 0 {
+                text.push_str(&piece.text);
+            }
         }
-        (text, self.end.expect("no piece is left"))
+        let end = self.choices.swap_remove(0).end;
+        (text, end.expect("no piece is left"))
     }
 
-    fn take(&mut self, event: Event) -> Option<Piece> {
+    fn take(&mut self, event: Event) -> Option<AnswerEvent> {
         match event {
             Event::PromptLogprobs(scored) => {
                 self.prompt_logprobs = Some(scored);
                 None
             }
             // Tokens made while the engine had not heard of the stop string are not part of the answer.
-            Event::Token { .. } if self.matched.is_some() => None,
+            Event::Token { choice, .. } if self.choices[choice].matched.is_some() => None,
             Event::Token {
+                choice,
                 id,
                 logprobs,
                 is_stop,
             } => {
-                self.tokens.push(id);
-                let hidden = is_stop && !self.options.include_stop;
-                Some(Piece {
-                    text: if hidden { String::new() } else { self.push(id) },
+                let text = self.choices[choice].push(id, is_stop, &self.options);
+                if self.choices[choice].matched.is_some() {
+                    self.stream.abort_choice(choice);
+                }
+                Some(AnswerEvent::Piece(Piece {
+                    choice,
+                    text,
                     token: Some(id),
                     logprobs,
-                })
+                }))
             }
-            Event::Finished(finished) => self.finish(finished),
+            Event::Finished(finished) => {
+                let choice = finished.choice;
+                let text = self.choices[choice].finish(finished, &self.options);
+                if text.is_empty() {
+                    return Some(AnswerEvent::End { choice });
+                }
+                self.ended = Some(choice);
+                Some(AnswerEvent::Piece(Piece {
+                    choice,
+                    text,
+                    ..Piece::default()
+                }))
+            }
         }
     }
+}
 
-    fn push(&mut self, id: u32) -> String {
+impl ChoiceText {
+    /// What can be shown after one more token.
+    fn push(&mut self, id: u32, is_stop: bool, options: &AnswerOptions) -> String {
+        self.tokens.push(id);
+        if is_stop && !options.include_stop {
+            return String::new();
+        }
         let detokenizer = self.detokenizer.as_mut().expect("the answer goes on");
         let text = detokenizer.push(id).to_owned();
-        self.filter(&text)
+        self.filter(text, options)
     }
 
-    /// What of the next text can be shown; notes a stop string and aborts the request.
-    fn filter(&mut self, text: &str) -> String {
+    /// What of the next text can be shown; notes a stop string.
+    fn filter(&mut self, text: String, options: &AnswerOptions) -> String {
         let Some(finder) = self.finder.as_mut() else {
-            return text.to_owned();
+            return text;
         };
-        match finder.push(text, self.tokens.len() > self.options.min_tokens) {
+        match finder.push(&text, self.tokens.len() > options.min_tokens) {
             StopOutcome::Text(text) => text,
             StopOutcome::Stopped { text, stop } => {
-                self.matched = self.options.stop.get(stop).map(str::to_owned);
-                self.stream.abort();
+                self.matched = options.stop.get(stop).map(str::to_owned);
                 text
             }
         }
     }
 
     /// What was held back is shown now, unless a stop string has ended the text.
-    fn finish(&mut self, finished: Finished) -> Option<Piece> {
+    fn finish(&mut self, finished: Finished, options: &AnswerOptions) -> String {
         let mut text = String::new();
         if self.matched.is_none() {
             let rest = self.detokenizer.take().map(Detokenizer::finish);
-            text = self.filter(&rest.unwrap_or_default());
+            text = self.filter(rest.unwrap_or_default(), options);
             if let Some(finder) = self.finder.take() {
                 text.push_str(&finder.finish());
             }
@@ -180,18 +257,15 @@ impl Answer {
             timings: finished.timings,
             tokens: std::mem::take(&mut self.tokens),
         });
-        (!text.is_empty()).then(|| Piece {
-            text,
-            ..Piece::default()
-        })
+        text
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::AbortFlags;
     use mettle_text::GgufVocab;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::sync::mpsc::{Sender, channel};
 
     /// Bytes are spelled as byte-level vocabularies do; 6 and 7 are the halves of an é, 8 is special.
@@ -212,12 +286,13 @@ mod tests {
 
     struct Source {
         events: Sender<Event>,
-        abort: Arc<AtomicBool>,
+        abort: Arc<AbortFlags>,
     }
 
     impl Source {
         fn token(&self, id: u32, is_stop: bool) {
             let event = Event::Token {
+                choice: 0,
                 id,
                 logprobs: None,
                 is_stop,
@@ -233,6 +308,7 @@ mod tests {
             };
             let timings = Timings::default();
             let finished = Finished {
+                choice: 0,
                 reason,
                 usage,
                 timings,
@@ -251,10 +327,52 @@ mod tests {
 
     fn start(options: AnswerOptions) -> (Source, Answer) {
         let (events, receiver) = channel(50);
-        let abort = Arc::new(AtomicBool::new(false));
-        let stream = RequestStream::new(receiver, abort.clone(), 3);
+        let abort = Arc::new(AbortFlags::new(1));
+        let stream = RequestStream::new(receiver, abort.clone(), 3, 1);
         let answer = Answer::new(stream, tokenizer(), options);
         (Source { events, abort }, answer)
+    }
+
+    #[test]
+    fn choices_have_texts_and_stops_of_their_own() {
+        let (events, receiver) = channel(50);
+        let abort = Arc::new(AbortFlags::new(2));
+        let stream = RequestStream::new(receiver, abort.clone(), 3, 2);
+        let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));
+        // The first choice is "abc" and stops; the second is "ab" and is cut off, with "b" held back.
+        for (choice, id) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 0)] {
+            let event = Event::Token {
+                choice,
+                id,
+                logprobs: None,
+                is_stop: false,
+            };
+            events.try_send(event).unwrap();
+        }
+        for (choice, reason) in [(0, FinishReason::Abort), (1, FinishReason::Length)] {
+            let finished = Finished {
+                choice,
+                reason,
+                usage: Usage::default(),
+                timings: Timings::default(),
+            };
+            events.try_send(Event::Finished(finished)).unwrap();
+        }
+        let mut texts = [String::new(), String::new()];
+        let mut ends = Vec::new();
+        while let Some(event) = answer.next_event() {
+            match event {
+                AnswerEvent::Piece(piece) => texts[piece.choice].push_str(&piece.text),
+                AnswerEvent::End { choice } => ends.push(choice),
+            }
+        }
+        assert_eq!((texts, ends), (["a".into(), "ab".into()], vec![0, 1]));
+        assert!(abort.is_set(0) && !abort.is_set(1));
+        let by = StopCause::StopString("bc".to_owned());
+        assert_eq!(answer.end().unwrap().reason, FinishReason::Stop { by });
+        let second = answer.end_of(1).unwrap();
+        assert_eq!(second.reason, FinishReason::Length);
+        assert_eq!(second.tokens, [0, 1]);
     }
 
     /// The pieces and the end of an answer made of these tokens that ran to its limit.
@@ -265,7 +383,7 @@ mod tests {
         let pieces = std::iter::from_fn(|| answer.next_piece()).map(|p| p.text);
         let pieces = pieces.collect();
         let end = answer.end().unwrap().clone();
-        (pieces, end, source.abort.load(Ordering::Relaxed))
+        (pieces, end, source.abort.is_set(0))
     }
 
     #[test]

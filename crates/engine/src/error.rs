@@ -25,6 +25,8 @@ pub enum EngineError {
         value: String,
         range: &'static str,
     },
+    #[error("{name} holds an empty list, which says nothing")]
+    EmptyList { name: &'static str },
     #[error("min_tokens is {min_tokens}, which is above max_tokens ({max_tokens})")]
     MinAboveMax {
         min_tokens: usize,
@@ -76,6 +78,7 @@ impl EngineError {
                 | EngineError::ContextOverflow { .. }
                 | EngineError::OutOfVocabulary { .. }
                 | EngineError::OutOfRange { .. }
+                | EngineError::EmptyList { .. }
                 | EngineError::MinAboveMax { .. }
                 | EngineError::NothingAsked
                 | EngineError::CacheTooSmall { .. }

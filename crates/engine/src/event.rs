@@ -1,8 +1,9 @@
-//! Owns what a request's stream carries: tokens, log-probabilities, and the one event that ends it.
+//! Owns what a request's stream carries: tokens, log-probabilities, and the one event that ends each choice.
 
 use std::time::Duration;
 
-/// How likely a token was, by the model's own logits (before bias, penalties and temperature).
+/// How likely a token was, by the model's own logits: before bans, bias, penalties, temperature and filters, so the token
+/// made may be one that the model thought unlikely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprobs {
     pub id: u32,
@@ -13,7 +14,7 @@ pub struct TokenLogprobs {
     pub top: Vec<(u32, f32)>,
 }
 
-/// Why a request stopped by itself.
+/// Why a choice stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopCause {
     /// One of the model's end-of-sequence tokens.
@@ -22,6 +23,8 @@ pub enum StopCause {
     StopId(u32),
     /// A stop string; found by [`crate::Answer`], which reads text, never by the engine.
     StopString(String),
+    /// The request's constraint allows nothing more.
+    Constraint,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,20 +36,23 @@ pub enum FinishReason {
     Length,
     /// The stream was dropped or aborted, or the engine shut down.
     Abort,
+    /// The request's deadline has passed.
+    Deadline,
     Error(String),
 }
 
-/// Tokens that a request took.
+/// Tokens that a choice took. Its siblings share the prompt and what of it came from the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub prompt: usize,
     /// Tokens made, a final end-of-sequence or stop token included.
     pub completion: usize,
-    /// Prompt tokens that came from the prefix cache.
+    /// Prompt tokens that came from the prefix cache when the request first ran; what it found again after a preemption
+    /// does not count.
     pub cached: usize,
 }
 
-/// Where a request's time went.
+/// Where a choice's time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// From submission to the first step it took part in.
@@ -57,9 +63,11 @@ pub struct Timings {
     pub decode: Duration,
 }
 
-/// The end of a request.
+/// The end of one choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
+    /// Which of the request's `n` choices: 0 to n - 1.
+    pub choice: usize,
     pub reason: FinishReason,
     pub usage: Usage,
     pub timings: Timings,
@@ -70,12 +78,14 @@ pub enum Event {
     /// One entry per prompt token, before the first `Token`; the first entry is `None`: nothing predicts it.
     PromptLogprobs(Vec<Option<TokenLogprobs>>),
     Token {
+        /// Which of the request's `n` choices.
+        choice: usize,
         id: u32,
         /// Present where the request asked for log-probabilities.
         logprobs: Option<TokenLogprobs>,
-        /// An end-of-sequence token or stop id that ends the request: counted, but not part of its text.
+        /// An end-of-sequence token or stop id that ends the choice: counted, but not part of its text.
         is_stop: bool,
     },
-    /// Exactly once, last.
+    /// Exactly once for each choice, its last event.
     Finished(Finished),
 }

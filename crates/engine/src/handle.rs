@@ -2,12 +2,12 @@
 
 use crate::error::EngineError;
 use crate::event::Event;
-use crate::pager::{Footprint, Pager};
+use crate::job::{AbortFlags, Job};
+use crate::pager::{BlockState, Footprint, Pager};
 use crate::request::{Limits, Request};
-use crate::running::Submission;
 use crate::sampler::Sampler;
-use crate::scheduler::{Budget, Scheduler};
-use crate::stats::{SharedStats, Stats};
+use crate::scheduler::{Budget, Scheduler, SchedulerOptions};
+use crate::stats::{Histograms, SharedStats, Stats, StepRecord};
 use crate::stream::RequestStream;
 use crate::worker::{Command, Worker};
 use mettle_plan::{Executable, GroupPages, OutputKind, Retention, StepInput};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is fixed when an engine starts. The bounds of the executable hold besides.
 #[derive(Clone, Debug)]
@@ -27,14 +27,20 @@ pub struct EngineOptions {
     pub context: usize,
     /// Pages of the KV pool, as the executable was prepared with.
     pub kv_pages: usize,
-    /// Requests that may wait besides the ones that run.
+    /// Requests that may wait besides `max_sequences` ones that run, all choices of a request counting as one.
     pub max_queue: usize,
-    /// Requests that run at a time.
+    /// Choices that run at a time; no more than a step can hold tokens and logit rows.
     pub max_sequences: usize,
     /// Tokens that a step computes at the most; longer prompts are computed in chunks.
     pub max_batched_tokens: usize,
     /// Requests start from what earlier ones left in the KV cache; without it nothing is looked up or remembered.
     pub prefix_cache: bool,
+    /// Where every row of a step only needs its largest logit (greedy, nothing else asked for), have the device find it
+    /// instead of reading all logits. Tokens stay the same; only that a logit is NaN may go unnoticed. For devices from
+    /// which reading is dear; on the host the engine's own search is the faster one.
+    pub device_finds_largest: bool,
+    /// The longest that a constraint may take for one token.
+    pub constraint_time: Duration,
 }
 
 impl EngineOptions {
@@ -48,6 +54,8 @@ impl EngineOptions {
             max_sequences: 1,
             max_batched_tokens: 512,
             prefix_cache: true,
+            device_finds_largest: false,
+            constraint_time: Duration::from_secs(5),
         }
     }
 }
@@ -90,26 +98,29 @@ impl Engine {
         }
         let groups = layout.groups.len();
         let footprint = Footprint::new(layout.clone(), options.kv_pages, budget.tokens);
-        let stats = Arc::new(SharedStats::default());
-        stats
-            .blocks_total
-            .store(options.kv_pages, Ordering::Relaxed);
-        stats.blocks_free.store(options.kv_pages, Ordering::Relaxed);
+        let stats = Arc::new(SharedStats::new(options.kv_pages));
         let alive = Arc::new(AtomicBool::new(true));
         let live_limit = budget.sequences + options.max_queue;
         // Room for every live request and a call to stop: the submitter never waits.
         let (sender, commands) = sync_channel(live_limit + 1);
         let vocabulary = options.vocabulary;
+        let scheduler = SchedulerOptions {
+            budget,
+            footprint: footprint.clone(),
+            vocabulary,
+            takes_largest: options.device_finds_largest && executable.gives(OutputKind::TopK(1)),
+            constraint_time: options.constraint_time,
+        };
         let worker = Worker {
             commands,
             executable,
-            scheduler: Scheduler::new(budget, footprint.clone(), vocabulary, stats.clone()),
+            scheduler: Scheduler::new(scheduler, stats.clone()),
             pager: Pager::new(layout, options.kv_pages, options.prefix_cache),
             sampler: Sampler::new(vocabulary),
             stats: stats.clone(),
             alive: alive.clone(),
-            step: StepInput::new(groups),
-            copies: Vec::new(),
+            step: roomy_step(groups, &budget, options.kv_pages),
+            copies: Vec::with_capacity(budget.sequences),
         };
         let thread = std::thread::Builder::new()
             .name("mettle-engine".to_owned())
@@ -163,20 +174,16 @@ impl EngineHandle {
         let more = |n: usize| (n < limit).then_some(n + 1);
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|live| EngineError::QueueFull { live, limit })?;
-        // Every event the request can send has room, so the worker never waits for a reader: its tokens,
-        // the prompt's log-probabilities, the end.
-        let (events, receiver) = tokio::sync::mpsc::channel(request.max_tokens + 2);
-        let abort = Arc::new(AtomicBool::new(false));
-        let stream = RequestStream::new(receiver, abort.clone(), request.prompt.len());
-        let submission = Submission {
-            seed: request.sampling.seed.unwrap_or_else(random_seed),
-            request,
-            events,
-            abort,
-            submitted: Instant::now(),
-        };
-        let command = Command::Submit(Box::new(submission));
+        let capacity = Job::events_at_most(&request);
+        let (events, receiver) = tokio::sync::mpsc::channel(capacity);
+        let abort = Arc::new(AbortFlags::new(request.n));
+        let stream = RequestStream::new(receiver, abort.clone(), request.prompt.len(), request.n);
+        let seed = request.sampling.seed.unwrap_or_else(random_seed);
+        let job = Job::new(request, seed, shared.limits.vocabulary, events, abort);
+        shared.stats.inbox.fetch_add(1, Ordering::Relaxed);
+        let command = Command::Submit(Arc::new(job));
         if shared.sender.try_send(command).is_err() {
+            shared.stats.inbox.fetch_sub(1, Ordering::Relaxed);
             live.fetch_sub(1, Ordering::Relaxed);
             return Err(match shared.stopping.load(Ordering::SeqCst) {
                 true => EngineError::ShuttingDown,
@@ -191,8 +198,25 @@ impl EngineHandle {
         &self.0.limits
     }
 
+    /// The engine's numbers; cheap.
     pub fn stats(&self) -> Stats {
         self.0.stats.snapshot()
+    }
+
+    /// How long things took and how large they were.
+    pub fn histograms(&self) -> Histograms {
+        self.0.stats.histograms()
+    }
+
+    /// The last few hundred steps, oldest first.
+    pub fn recent_steps(&self) -> Vec<StepRecord> {
+        self.0.stats.recent_steps()
+    }
+
+    /// The state of every page of the KV pool: as it was after the first step that followed the previous call, or as it
+    /// is, where the engine is idle.
+    pub fn page_map(&self) -> Vec<BlockState> {
+        self.0.stats.page_map.read()
     }
 
     /// False after an internal error or a shutdown.
@@ -201,7 +225,7 @@ impl EngineHandle {
     }
 
     /// Ends all requests with `Abort`, frees the executable and waits for the worker to end. To drain instead, stop
-    /// submitting and wait until `stats` shows nothing running or waiting.
+    /// submitting and wait until `stats` shows nothing live.
     pub fn shutdown(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
         // An error means that the worker has ended already.
@@ -211,6 +235,24 @@ impl EngineHandle {
             thread.join().expect("the worker catches its panics");
         }
     }
+}
+
+/// A step that allocates nothing when it is filled, unless sequences share so many pages that their tables together are
+/// longer than the pool.
+fn roomy_step(groups: usize, budget: &Budget, kv_pages: usize) -> StepInput {
+    let mut step = StepInput::new(groups);
+    step.tokens.reserve_exact(budget.tokens);
+    step.positions.reserve_exact(budget.tokens);
+    step.query_start.reserve_exact(budget.sequences + 1);
+    step.context_lens.reserve_exact(budget.sequences);
+    step.logit_rows.reserve_exact(budget.logit_rows);
+    for tables in &mut step.tables {
+        tables.starts.reserve_exact(budget.sequences + 1);
+        tables.blocks.reserve_exact(kv_pages);
+        tables.first_page.reserve_exact(budget.sequences);
+        tables.lens.reserve_exact(budget.sequences);
+    }
+    step
 }
 
 /// A seed for requests that name none; the standard library's hasher keys are random for each instance.

@@ -2,6 +2,7 @@
 //!
 //! [`Engine::start`] takes an executable (a prepared plan) and gives an [`EngineHandle`]; [`EngineHandle::submit`] gives
 //! a [`RequestStream`] of [`Event`]s; [`Answer`] turns one into text. One step is schedule -> submit -> wait -> commit.
+//! A request has one or more choices (`n`), each of which ends in exactly one terminal event.
 //!
 //! ```
 //! use mettle_engine::{Engine, EngineOptions, Event, Request, mock::MockExecutable};
@@ -27,25 +28,32 @@
 //! ```
 
 mod answer;
+mod choice;
+mod constraint;
+mod constraint_threads;
 mod error;
 mod event;
 mod handle;
+mod job;
+mod logit_rows;
 pub mod mock;
 pub mod pager;
 mod request;
-mod running;
 mod sampler;
 mod scheduler;
 mod stats;
 mod stop_finder;
 mod stream;
+mod token_mask;
 mod worker;
 
-pub use answer::{Answer, AnswerEnd, AnswerOptions, Piece};
+pub use answer::{Answer, AnswerEnd, AnswerEvent, AnswerOptions, Piece};
+pub use constraint::{ConstraintError, MASK_PATIENCE, MAX_CONSTRAINT_THREADS, TokenConstraint};
 pub use error::EngineError;
 pub use event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
 pub use handle::{Engine, EngineHandle, EngineOptions};
-pub use request::{Limits, MAX_LOGPROBS, Request};
-pub use sampler::SamplingParams;
-pub use stats::Stats;
+pub use request::{Limits, MAX_CHOICES, MAX_LOGPROBS, Request};
+pub use sampler::{MAX_LISTED, SamplingParams};
+pub use stats::{Ended, HistogramSnapshot, Histograms, Stats, StepRecord};
 pub use stream::RequestStream;
+pub use token_mask::TokenMask;

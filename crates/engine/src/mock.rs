@@ -28,8 +28,11 @@ pub struct MockExecutable {
     pages: Vec<Vec<u32>>,
     logits: Vec<f32>,
     steps: u64,
-    in_flight: Option<Ticket>,
+    in_flight: Option<(Ticket, OutputKind)>,
     hook: Option<MockHook>,
+    gives_top_k: bool,
+    /// Ids and logits of the last step that asked for `TopK`.
+    top: (Vec<u32>, Vec<f32>),
 }
 
 /// No token has this id: reading a slot that was never written changes the hash.
@@ -52,6 +55,16 @@ impl MockExecutable {
             steps: 0,
             in_flight: None,
             hook: None,
+            gives_top_k: false,
+            top: (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// One that also finds the largest logits itself.
+    pub fn with_top_k(self) -> MockExecutable {
+        MockExecutable {
+            gives_top_k: true,
+            ..self
         }
     }
 
@@ -180,7 +193,11 @@ impl Executable for MockExecutable {
     }
 
     fn gives(&self, output: OutputKind) -> bool {
-        output == OutputKind::Logits
+        match output {
+            OutputKind::Logits => true,
+            OutputKind::TopK(_) => self.gives_top_k,
+            OutputKind::Sampled | OutputKind::Hidden => false,
+        }
     }
 
     fn submit(&mut self, step: &StepInput) -> Result<Ticket, BackendError> {
@@ -197,6 +214,9 @@ impl Executable for MockExecutable {
             return Err(BackendError::BadStep(message));
         }
         self.check(step)?;
+        if !self.gives(step.output) {
+            return Err(BackendError::BadStep(format!("output {:?}", step.output)));
+        }
         self.logits.clear();
         let mut wanted = step.logit_rows.iter().peekable();
         for sequence in 0..step.sequences() {
@@ -216,17 +236,34 @@ impl Executable for MockExecutable {
                 }
             }
         }
-        self.in_flight = Some(Ticket(number));
+        self.in_flight = Some((Ticket(number), step.output));
         Ok(Ticket(number))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, BackendError> {
-        if self.in_flight.take_if(|t| *t == ticket).is_none() {
+        let Some((_, output)) = self.in_flight.take_if(|(t, _)| *t == ticket) else {
             return Err(BackendError::UnknownTicket(ticket.0));
+        };
+        let OutputKind::TopK(k) = output else {
+            return Ok(StepOutput::Logits {
+                width: self.vocabulary,
+                values: &self.logits,
+            });
+        };
+        let k = k.min(self.vocabulary);
+        self.top.0.clear();
+        self.top.1.clear();
+        for row in self.logits.chunks_exact(self.vocabulary) {
+            let mut order: Vec<u32> = (0..self.vocabulary as u32).collect();
+            order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]).then(a.cmp(b)));
+            self.top.0.extend(&order[..k]);
+            let logits = order[..k].iter().map(|id| row[*id as usize]);
+            self.top.1.extend(logits);
         }
-        Ok(StepOutput::Logits {
-            width: self.vocabulary,
-            values: &self.logits,
+        Ok(StepOutput::TopK {
+            k,
+            ids: &self.top.0,
+            logits: &self.top.1,
         })
     }
 

@@ -10,7 +10,7 @@ mod prefix_index;
 #[cfg(test)]
 mod tests;
 
-pub use block_pool::BlockPool;
+pub use block_pool::{BlockPool, BlockState};
 pub use footprint::Footprint;
 pub use prefix_index::{ChainHash, PrefixIndex};
 
@@ -55,8 +55,6 @@ pub struct Pager {
     /// False: the index stays empty and is never asked.
     prefix_cache: bool,
     sequences: Vec<Option<Sequence>>,
-    prefix_queries: u64,
-    prefix_hits: u64,
 }
 
 impl Pager {
@@ -77,11 +75,9 @@ impl Pager {
         Pager {
             layout,
             pool: BlockPool::new(total_pages),
-            index: PrefixIndex::new(if prefix_cache { total_pages } else { 0 }),
+            index: PrefixIndex::new(if prefix_cache { total_pages } else { 0 }, common),
             prefix_cache,
             sequences: Vec::new(),
-            prefix_queries: 0,
-            prefix_hits: 0,
         }
     }
 
@@ -89,9 +85,15 @@ impl Pager {
         &self.pool
     }
 
-    /// Tokens looked up in the index so far, and tokens found.
-    pub fn prefix_queries_and_hits(&self) -> (u64, u64) {
-        (self.prefix_queries, self.prefix_hits)
+    /// Whether sequences may find what others computed.
+    pub fn has_prefix_cache(&self) -> bool {
+        self.prefix_cache
+    }
+
+    /// Pages that the sequence holds, shared ones included.
+    pub fn held(&self, id: SequenceId) -> usize {
+        let tables = self.sequence(id).tables.iter();
+        tables.map(|table| table.blocks.len()).sum()
     }
 
     /// A new sequence that owns the longest indexed prefix of `prompt` valid in every group; `computed` says how long
@@ -106,10 +108,7 @@ impl Pager {
     ) -> SequenceId {
         let tables = self.layout.groups.iter().map(|group| Table {
             first_page: 0,
-            blocks: Vec::with_capacity(match group.retention {
-                Retention::State => group.pages_per_state,
-                _ => capacity.div_ceil(group.tokens_per_page),
-            }),
+            blocks: Vec::with_capacity(block_capacity(group, capacity)),
             indexed: 0,
             chain: root,
         });
@@ -210,15 +209,20 @@ impl Pager {
         sequence.grown = computed;
     }
 
-    /// A second sequence with the same computed tokens that shares all pages. Only between steps.
-    pub fn fork(&mut self, id: SequenceId) -> SequenceId {
-        let sequence = self.sequence(id).clone();
+    /// A second sequence with the same computed tokens that shares all pages; `capacity` as in `begin`. Only between
+    /// steps.
+    pub fn fork(&mut self, id: SequenceId, capacity: usize) -> SequenceId {
+        let mut sequence = self.sequence(id).clone();
         assert_eq!(
             sequence.computed, sequence.grown,
             "a fork in the middle of a step would share pages that are being written"
         );
-        for block in sequence.tables.iter().flat_map(|t| &t.blocks) {
-            self.pool.share(*block);
+        for (table, group) in sequence.tables.iter_mut().zip(&self.layout.groups) {
+            table.blocks.iter().for_each(|b| self.pool.share(*b));
+            let wanted = block_capacity(group, capacity);
+            table
+                .blocks
+                .reserve_exact(wanted.saturating_sub(table.blocks.len()));
         }
         self.add(sequence)
     }
@@ -263,7 +267,6 @@ impl Pager {
     }
 
     fn adopt_prefix(&mut self, sequence: &mut Sequence, prompt: &[u32], root: ChainHash) {
-        self.prefix_queries += prompt.len() as u64;
         let Some(found) = CachedPrefix::longest(&self.index, &self.layout, prompt, root) else {
             return;
         };
@@ -278,7 +281,6 @@ impl Pager {
         }
         sequence.computed = found.tokens;
         sequence.grown = found.tokens;
-        self.prefix_hits += found.tokens as u64;
     }
 }
 
@@ -299,6 +301,14 @@ impl Table {
             Retention::State => 0,
             _ => (computed / group.tokens_per_page - self.first_page).min(self.blocks.len()),
         }
+    }
+}
+
+/// Blocks that a table of up to `tokens` tokens holds at the most.
+fn block_capacity(group: &GroupPages, tokens: usize) -> usize {
+    match group.retention {
+        Retention::State => group.pages_per_state,
+        _ => tokens.div_ceil(group.tokens_per_page),
     }
 }
 

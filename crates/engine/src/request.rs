@@ -1,16 +1,30 @@
 //! Owns what a caller asks for, and the checks that it can be answered at all.
 
+use crate::constraint::TokenConstraint;
 use crate::error::EngineError;
 use crate::pager::Footprint;
-use crate::sampler::SamplingParams;
+use crate::sampler::{SamplingParams, check_count, check_ids};
+use std::time::Instant;
 
 /// The most alternatives that may be asked for with each token.
 pub const MAX_LOGPROBS: usize = 20;
 
+/// The most choices that one request may ask for.
+pub const MAX_CHOICES: usize = 128;
+
 /// One prompt and how to continue it. Start from [`Request::new`] and set what differs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Request {
     pub prompt: Vec<u32>,
+    /// Answers to make. The prompt is computed once and its pages are shared. Each choice draws with a seed of its own,
+    /// the first with the request's.
+    pub n: usize,
+    /// Lower numbers run sooner; equal ones in the order they came.
+    pub priority: i32,
+    /// When it is too late: whatever is unfinished then ends with `FinishReason::Deadline`, after the step under way.
+    pub deadline: Option<Instant>,
+    /// What the output must follow; a copy for each choice.
+    pub constraint: Option<Box<dyn TokenConstraint>>,
     pub sampling: SamplingParams,
     /// Tokens to make at the most. 0 is allowed with `prompt_logprobs`.
     pub max_tokens: usize,
@@ -20,6 +34,7 @@ pub struct Request {
     pub eos_ids: Vec<u32>,
     /// End tokens do not end the request.
     pub ignore_eos: bool,
+    /// At most [`MAX_LISTED`](crate::MAX_LISTED).
     pub stop_ids: Vec<u32>,
     /// Log-probabilities of each token made, with this many alternatives.
     pub logprobs: Option<usize>,
@@ -35,6 +50,10 @@ impl Request {
     pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Request {
         Request {
             prompt,
+            n: 1,
+            priority: 0,
+            deadline: None,
+            constraint: None,
             sampling: SamplingParams::default(),
             max_tokens,
             min_tokens: 0,
@@ -60,8 +79,16 @@ impl Request {
                 context: limits.context,
             });
         }
-        self.check_ids("prompt", &self.prompt, limits)?;
-        self.check_ids("stop_token_ids", &self.stop_ids, limits)?;
+        check_ids("prompt", &self.prompt, limits.vocabulary)?;
+        check_ids("stop_token_ids", &self.stop_ids, limits.vocabulary)?;
+        check_count("stop_token_ids", self.stop_ids.len())?;
+        if !(1..=MAX_CHOICES).contains(&self.n) {
+            return Err(EngineError::OutOfRange {
+                name: "n",
+                value: self.n.to_string(),
+                range: "between 1 and 128",
+            });
+        }
         self.sampling.validate(limits.vocabulary)?;
         if self.min_tokens > max_tokens {
             return Err(EngineError::MinAboveMax {
@@ -100,22 +127,6 @@ impl Request {
     /// Tokens that enter the KV cache: the last one made is never computed.
     pub(crate) fn cached_tokens_at_most(&self) -> usize {
         self.prompt.len() + self.max_tokens.saturating_sub(1)
-    }
-
-    fn check_ids(
-        &self,
-        what: &'static str,
-        ids: &[u32],
-        limits: &Limits,
-    ) -> Result<(), EngineError> {
-        match ids.iter().find(|id| **id as usize >= limits.vocabulary) {
-            None => Ok(()),
-            Some(&id) => Err(EngineError::OutOfVocabulary {
-                what,
-                id,
-                last: limits.vocabulary - 1,
-            }),
-        }
     }
 }
 
@@ -171,6 +182,46 @@ mod tests {
         assert_eq!(request.validate(&limits()), Ok(()));
     }
 
+    /// At the limit, one below and one above; above is refused.
+    #[test]
+    fn limits_are_where_they_are_said_to_be() {
+        type Set = fn(&mut Request, usize);
+        let cases: [(Set, usize); 8] = [
+            (|r, v| r.n = v, MAX_CHOICES),
+            (|r, v| r.logprobs = Some(v), MAX_LOGPROBS),
+            (|r, v| r.prompt_logprobs = Some(v), MAX_LOGPROBS),
+            (|r, v| r.stop_ids = vec![1; v], crate::MAX_LISTED),
+            (
+                |r, v| r.sampling.bad_words = vec![vec![1]; v],
+                crate::MAX_LISTED,
+            ),
+            // The context holds 4096, of which the prompt has 3; but 100 pages hold 1600, and one token more is made.
+            (|r, v| r.max_tokens = v, 1598),
+            (|r, v| r.min_tokens = v, 10),
+            (|r, v| r.prompt[0] = v as u32, 99),
+        ];
+        for (index, (set, limit)) in cases.into_iter().enumerate() {
+            for (value, is_fine) in [(limit - 1, true), (limit, true), (limit + 1, false)] {
+                let mut request = Request::new(vec![1, 2, 3], 10);
+                set(&mut request, value);
+                let outcome = request.validate(&limits());
+                assert_eq!(
+                    outcome.is_ok(),
+                    is_fine,
+                    "case {index}, {value}: {outcome:?}"
+                );
+            }
+        }
+        for (context, is_fine) in [(12, false), (13, true), (14, true)] {
+            let limits = Limits {
+                context,
+                ..limits()
+            };
+            let request = Request::new(vec![1, 2, 3], 10);
+            assert_eq!(request.validate(&limits).is_ok(), is_fine, "{context}");
+        }
+    }
+
     #[test]
     fn every_refusal_carries_its_numbers() {
         check(|r| r.prompt.clear(), expect!["the prompt is empty"]);
@@ -224,18 +275,48 @@ mod tests {
             expect!["logprobs is 21, it must be at most 20"],
         );
         check(
-            |r| r.prompt_logprobs = Some(1000),
-            expect!["prompt_logprobs is 1000, it must be at most 20"],
+            |r| r.prompt_logprobs = Some(21),
+            expect!["prompt_logprobs is 21, it must be at most 20"],
+        );
+        check(|r| r.n = 0, expect!["n is 0, it must be between 1 and 128"]);
+        check(
+            |r| r.n = 129,
+            expect!["n is 129, it must be between 1 and 128"],
+        );
+        check(
+            |r| r.stop_ids = vec![1; 1025],
+            expect!["stop_token_ids is a list of 1025, it must be at most 1024 long"],
+        );
+        check(
+            |r| r.sampling.bad_words = vec![vec![1]; 1025],
+            expect!["bad_words is a list of 1025, it must be at most 1024 long"],
+        );
+        check(
+            |r| r.sampling.bad_words = vec![vec![1], vec![]],
+            expect!["bad_words holds an empty list, which says nothing"],
+        );
+        check(
+            |r| r.sampling.bad_words = vec![vec![1, 100]],
+            expect!["bad_words holds token id 100, the vocabulary ends at 99"],
+        );
+        check(
+            |r| r.sampling.allowed_token_ids = Some(vec![]),
+            expect!["allowed_token_ids holds an empty list, which says nothing"],
+        );
+        check(
+            |r| r.sampling.allowed_token_ids = Some(vec![99, 100]),
+            expect!["allowed_token_ids holds token id 100, the vocabulary ends at 99"],
         );
     }
 
     #[test]
     fn parameters_outside_their_ranges_are_refused() {
         type Set = fn(&mut SamplingParams, f32);
-        let cases: [(Set, &[f32], &[f32]); 6] = [
+        let cases: [(Set, &[f32], &[f32]); 7] = [
             (|s, v| s.temperature = v, &[0.0, 1e-6, 2.0], &[-0.1, 2.1]),
             (|s, v| s.top_p = v, &[1e-9, 1.0], &[0.0, -1.0, 1.1]),
             (|s, v| s.min_p = v, &[0.0, 1.0], &[-0.1, 1.1]),
+            (|s, v| s.typical_p = v, &[1e-9, 1.0], &[0.0, -1.0, 1.1]),
             (|s, v| s.repetition_penalty = v, &[0.1, 100.0], &[0.0, -1.0]),
             (|s, v| s.presence_penalty = v, &[-2.0, 2.0], &[-2.1, 2.1]),
             (|s, v| s.frequency_penalty = v, &[-2.0, 2.0], &[-2.1, 2.1]),

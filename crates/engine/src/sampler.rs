@@ -1,8 +1,9 @@
 //! Owns the choice of the next token from a row of logits, on the host.
 //!
-//! Order: tokens that `min_tokens` forbids become impossible, `logit_bias` is added, penalties are applied
-//! (repetition, then frequency and presence), then temperature, min-p, top-k, top-p and the draw. Log-probabilities are
-//! those of the logits as the model gave them. A draw depends on logits, parameters, seed and position alone.
+//! Order: tokens that `min_tokens`, `bad_words`, `allowed_token_ids` or a constraint forbid become impossible,
+//! `logit_bias` is added, penalties are applied (repetition, then frequency and presence), then temperature, min-p,
+//! top-k, top-p, typical and the draw. Log-probabilities are those of the logits as the model gave them, before all of
+//! that, as OpenAI and vLLM have them. A draw depends on logits, parameters, seed and position alone.
 
 mod exp;
 mod filter;
@@ -13,11 +14,13 @@ pub mod philox;
 #[cfg(test)]
 mod tests;
 
-pub use params::SamplingParams;
+pub use params::{MAX_LISTED, SamplingParams};
+pub(crate) use params::{check_count, check_ids};
 pub(crate) use penalties::Penalties;
 
 use crate::error::EngineError;
 use crate::event::TokenLogprobs;
+use crate::token_mask::TokenMask;
 use filter::Filter;
 
 /// What one draw needs besides the logits.
@@ -30,6 +33,10 @@ pub(crate) struct Draw<'a> {
     pub penalties: Option<&'a Penalties>,
     /// Token lists that are impossible here.
     pub banned: [&'a [u32]; 2],
+    /// Whatever one of these does not allow is impossible.
+    pub masks: [Option<&'a TokenMask>; 2],
+    /// What was made so far, for `bad_words`.
+    pub output: &'a [u32],
     pub logprobs: Option<usize>,
 }
 
@@ -57,6 +64,8 @@ impl Sampler {
         let raw = largest(logits, position)?;
         let adjusted = draw.penalties.is_some()
             || !params.logit_bias.is_empty()
+            || !params.bad_words.is_empty()
+            || draw.masks.iter().any(Option::is_some)
             || draw.banned.iter().any(|ids| !ids.is_empty());
         let (values, best) = match adjusted {
             false => (logits, raw),
@@ -87,6 +96,15 @@ impl Sampler {
                 *logit = f32::NEG_INFINITY;
             }
         }
+        for word in &draw.params.bad_words {
+            let (last, before) = word.split_last().expect("an empty one was refused");
+            if draw.output.ends_with(before) {
+                self.work[*last as usize] = f32::NEG_INFINITY;
+            }
+        }
+        for mask in draw.masks.into_iter().flatten() {
+            mask.apply(&mut self.work);
+        }
         for &(id, bias) in &draw.params.logit_bias {
             self.work[id as usize] += bias;
         }
@@ -105,6 +123,17 @@ pub(crate) fn logprobs_of(
 ) -> Result<TokenLogprobs, EngineError> {
     let best = largest(logits, position)?;
     Ok(logprobs::token_logprobs(logits, best.logit, id, top))
+}
+
+/// Checks the largest logit of a row that the device reduced to it, as `sample` would.
+pub(crate) fn check_largest(id: u32, logit: f32, position: u64) -> Result<u32, EngineError> {
+    if logit.is_nan() {
+        return Err(EngineError::NotANumber { id, position });
+    }
+    match logit == f32::NEG_INFINITY {
+        true => Err(EngineError::NothingPossible { position }),
+        false => Ok(id),
+    }
 }
 
 const LANES: usize = 16;

@@ -1,21 +1,40 @@
-//! Owns which requests take part in a step and with how many tokens. Knows no phases: every request has computed tokens
+//! Owns which choices take part in a step and with how many tokens. Knows no phases: every choice has computed tokens
 //! catching up with its tokens, whether they are prompt or output.
 //!
-//! There is no preemption yet, so a request is admitted only if its prompt plus `max_tokens` fits in the pool together
-//! with all that the running requests may still take: an admitted request never runs out of blocks.
+//! Running and waiting choices are kept in the order of their keys: priority, then arrival, then number. A step takes
+//! choices with one missing token first (they decode), then those with more, each in that order, then admits waiting
+//! ones while the token budget lasts. When the pool runs out, the last running choice gives its pages back and waits
+//! again; by its key that is at the head of its class. So the first running choice always gets on, and with it, one
+//! after another, all of them.
 
-use crate::error::EngineError;
+mod admission;
+mod masks;
+mod planning;
+mod results;
+#[cfg(test)]
+mod tests;
+
+use crate::choice::{Choice, Guard};
+use crate::constraint_threads::ConstraintThreads;
 use crate::event::FinishReason;
-use crate::pager::{ChainHash, Footprint, Pager};
-use crate::running::{Running, Submission};
-use crate::sampler::Sampler;
+use crate::job::Job;
+use crate::pager::{Footprint, Pager};
 use crate::stats::SharedStats;
-use mettle_plan::{BlockId, InputToken, Sizes, StepInput, StepOutput, TokenRow};
+use mettle_plan::{BlockId, Sizes, StepInput};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-/// The most that a step and the running requests may be.
+/// Names a choice, and says when it is its turn: lower keys first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub priority: i32,
+    pub arrival: u64,
+    pub choice: usize,
+}
+
+/// The most that a step and the running choices may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub tokens: usize,
@@ -24,224 +43,171 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    /// No more sequences than a step has tokens and logit rows for: each running one gets on in every step.
     pub fn new(bounds: &Sizes, max_sequences: usize, max_batched_tokens: usize) -> Budget {
+        let tokens = bounds.tokens.min(max_batched_tokens);
+        let sequences = bounds.sequences.min(max_sequences);
         Budget {
-            tokens: bounds.tokens.min(max_batched_tokens),
-            sequences: bounds.sequences.min(max_sequences),
+            tokens,
+            sequences: sequences.min(tokens).min(bounds.logit_rows),
             logit_rows: bounds.logit_rows,
         }
     }
 }
 
-/// A running request's part in the step under way.
+/// A running choice's part in the step under way.
 #[derive(Clone, Copy, Debug)]
 struct Share {
+    /// Its place among the running ones.
     running: usize,
     /// Position of its first token in the step, and one past the last.
     first: usize,
     end: usize,
-    /// Where its rows start among the step's logit rows.
+    /// Its logit rows: where they start, and how many there are.
     first_row: usize,
+    rows: usize,
+}
+
+/// What a scheduler is made with.
+#[derive(Debug)]
+pub(crate) struct SchedulerOptions {
+    pub budget: Budget,
+    pub footprint: Footprint,
+    pub vocabulary: usize,
+    /// Rows that need only their largest logit may be asked for as `TopK(1)`.
+    pub takes_largest: bool,
+    pub constraint_time: Duration,
 }
 
 pub(crate) struct Scheduler {
-    /// In order of arrival; bounded by the handle, which counts live requests.
-    waiting: VecDeque<Submission>,
-    running: Vec<Running>,
+    options: SchedulerOptions,
+    /// In the order of their keys; bounded by the handle, which counts live requests.
+    waiting: VecDeque<Choice>,
+    /// In the order of their keys.
+    running: Vec<Choice>,
+    /// Choices that left their request's first one in the step under way.
+    born: Vec<Choice>,
     shares: Vec<Share>,
-    budget: Budget,
-    footprint: Footprint,
-    vocabulary: usize,
+    /// Tokens and logit rows of all shares.
+    planned: (usize, usize),
+    /// When the step under way was begun.
+    started: Instant,
+    arrivals: u64,
+    constraints: ConstraintThreads,
+    /// The choice that was last refused although it might share pages, and the free and promised pages then.
+    turned_away: Option<(Key, usize, usize)>,
     stats: Arc<SharedStats>,
 }
 
 impl Scheduler {
-    pub fn new(
-        budget: Budget,
-        footprint: Footprint,
-        vocabulary: usize,
-        stats: Arc<SharedStats>,
-    ) -> Scheduler {
+    pub fn new(options: SchedulerOptions, stats: Arc<SharedStats>) -> Scheduler {
+        let sequences = options.budget.sequences;
         Scheduler {
+            options,
             waiting: VecDeque::new(),
-            running: Vec::with_capacity(budget.sequences),
-            shares: Vec::with_capacity(budget.sequences),
-            budget,
-            footprint,
-            vocabulary,
+            running: Vec::with_capacity(sequences),
+            born: Vec::new(),
+            shares: Vec::with_capacity(sequences),
+            planned: (0, 0),
+            started: Instant::now(),
+            arrivals: 0,
+            constraints: ConstraintThreads::new(),
+            turned_away: None,
             stats,
         }
     }
 
-    pub fn add(&mut self, submission: Submission) {
-        self.waiting.push_back(submission);
+    pub fn add(&mut self, job: Arc<Job>) {
+        let key = Key {
+            priority: job.request.priority,
+            arrival: self.arrivals,
+            choice: 0,
+        };
+        self.arrivals += 1;
+        let mut choice = Choice::first(job, key);
+        self.start_constraint(&mut choice);
+        self.wait(choice);
+        self.publish_counts();
     }
 
+    /// Nothing runs and nothing waits.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty()
+        self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// Fills the step: running requests first, in order of admission, then waiting ones, inside the token budget.
-    /// Page copies that must run before the step are added to `copies`.
+    /// Fills the step. Page copies that must run before it are put into `copies`.
     pub fn schedule(
         &mut self,
         pager: &mut Pager,
         step: &mut StepInput,
         copies: &mut Vec<(BlockId, BlockId)>,
     ) {
-        self.drop_aborted(pager);
-        step.clear();
+        self.started = Instant::now();
+        self.await_masks(pager);
+        let now = Instant::now();
+        self.end_unwanted(pager, now);
         copies.clear();
         self.shares.clear();
-        for index in 0..self.running.len() {
-            self.give_share(index, pager, step, copies);
-        }
-        while step.tokens.len() < self.budget.tokens && self.admit(pager) {
-            self.give_share(self.running.len() - 1, pager, step, copies);
-        }
-    }
-
-    /// Takes the results of the step: logits become tokens and scores, full pages enter the prefix index, finished
-    /// requests leave.
-    pub fn commit(
-        &mut self,
-        output: &StepOutput,
-        pager: &mut Pager,
-        sampler: &mut Sampler,
-    ) -> Result<(), EngineError> {
-        if let StepOutput::Logits { width, .. } = *output
-            && width < self.vocabulary
+        self.planned = (0, 0);
+        self.plan_running(true, pager, copies);
+        self.plan_running(false, pager, copies);
+        while self.has_room()
+            && let Some(index) = self.admit(pager, now)
         {
-            let vocabulary = self.vocabulary;
-            return Err(EngineError::TooFewLogits { width, vocabulary });
+            self.plan_share(index, pager, copies);
         }
-        for share in &self.shares {
-            let running = &mut self.running[share.running];
-            let before = running.tokens.len();
-            let rows = (share.first_row..).map(|row| &output.logits_row(row)[..self.vocabulary]);
-            match running.take_step(share.first..share.end, rows, sampler) {
-                Ok(()) => pager.commit(running.sequence, &running.tokens, share.end),
-                // Nor does what it cached enter the index: where logits are broken, keys and values may be.
-                Err(error) => running.finish = Some(FinishReason::Error(error.to_string())),
-            }
-            let made = running.tokens.len() - before;
-            self.stats.generated_tokens.fetch_add(made as u64, Relaxed);
-        }
-        self.retire(pager);
-        Ok(())
+        self.build(pager, step);
+        self.publish_counts();
     }
 
-    /// Ends the requests of a step that failed; the others go on.
-    pub fn fail_step(&mut self, pager: &mut Pager, message: &str) {
-        for share in &self.shares {
-            self.running[share.running].finish = Some(FinishReason::Error(message.to_owned()));
-        }
-        self.retire(pager);
-    }
-
-    /// Ends all requests.
-    pub fn end_all(&mut self, pager: &mut Pager, reason: &FinishReason) {
-        for running in &mut self.running {
-            running.finish = Some(reason.clone());
-        }
-        self.retire(pager);
-        for submission in self.waiting.drain(..) {
-            self.stats.live.fetch_sub(1, Relaxed);
-            submission.end(reason.clone());
+    /// Gives a choice's pages back, if it has any.
+    fn take_pages(&self, choice: &mut Choice, pager: &mut Pager) {
+        if let Some(sequence) = choice.sequence.take() {
+            pager.free(sequence);
         }
     }
 
-    fn drop_aborted(&mut self, pager: &mut Pager) {
-        for running in &mut self.running {
-            if running.is_aborted() {
-                running.finish = Some(FinishReason::Abort);
+    fn wait(&mut self, choice: Choice) {
+        let place = self.waiting.partition_point(|c| c.key < choice.key);
+        self.waiting.insert(place, choice);
+    }
+
+    /// Puts a choice with pages among the running ones and gives its place.
+    fn run(&mut self, choice: Choice) -> usize {
+        let place = self.running.partition_point(|c| c.key < choice.key);
+        self.running.insert(place, choice);
+        for share in self.shares.iter_mut().filter(|s| s.running >= place) {
+            share.running += 1;
+        }
+        place
+    }
+
+    /// Ends what was aborted, came too late or waits for its constraint for too long.
+    fn end_unwanted(&mut self, pager: &mut Pager, now: Instant) {
+        let limit = self.options.constraint_time;
+        let mut stuck = 0;
+        for choice in self.running.iter_mut().chain(&mut self.waiting) {
+            if choice.is_aborted() {
+                choice.finish = Some(FinishReason::Abort);
+            } else if choice.job.is_late(now) {
+                choice.finish = Some(FinishReason::Deadline);
+            } else if matches!(choice.guard, Guard::Away(since) if now - since > limit) {
+                let message = format!("the constraint took longer than {limit:?} for a token");
+                choice.finish = Some(FinishReason::Error(message));
+                stuck += 1;
             }
         }
-        self.retire(pager);
-        while let Some(index) = self.waiting.iter().position(Submission::is_aborted) {
-            let submission = self.waiting.remove(index).expect("it was just found");
-            self.stats.live.fetch_sub(1, Relaxed);
-            submission.end(FinishReason::Abort);
-        }
+        (0..stuck).for_each(|_| self.constraints.replace_one());
+        self.retire(pager, now);
     }
 
-    fn retire(&mut self, pager: &mut Pager) {
-        while let Some(index) = self.running.iter().position(|r| r.finish.is_some()) {
-            let mut running = self.running.remove(index);
-            pager.free(running.sequence);
-            let reason = running.finish.take().expect("it was just seen");
-            // Before the event: who reads it may look at the numbers or submit the next request at once.
-            self.stats.publish(pager);
-            self.stats.running.store(self.running.len(), Relaxed);
-            self.stats.live.fetch_sub(1, Relaxed);
-            running.end(reason);
-        }
+    fn publish_counts(&self) {
         self.stats.running.store(self.running.len(), Relaxed);
+        self.stats.queued.store(self.waiting.len(), Relaxed);
     }
+}
 
-    /// Moves the first waiting request to the running ones, if one more may run and it fits.
-    fn admit(&mut self, pager: &mut Pager) -> bool {
-        let Some(next) = self.waiting.front() else {
-            return false;
-        };
-        let promised: usize = self.running.iter().map(|r| r.pages).sum();
-        let tokens = next.request.cached_tokens_at_most();
-        let pages = self.footprint.pages_at_most(tokens);
-        if self.running.len() >= self.budget.sequences || promised + pages > self.footprint.pages()
-        {
-            return false;
-        }
-        let submission = self.waiting.pop_front().expect("it was just seen");
-        let request = &submission.request;
-        let root = ChainHash::root(request.cache_salt.as_deref());
-        let read_index = request.prompt_logprobs.is_none();
-        let sequence = pager.begin(&request.prompt, root, read_index, tokens);
-        self.stats
-            .prompt_tokens
-            .fetch_add(request.prompt.len() as u64, Relaxed);
-        let cached = pager.computed(sequence);
-        let running = Running::new(submission, sequence, cached, pages, self.vocabulary);
-        self.running.push(running);
-        self.stats.running.store(self.running.len(), Relaxed);
-        true
-    }
-
-    /// Adds as many of a request's missing tokens as the budget allows, perhaps none.
-    fn give_share(
-        &mut self,
-        index: usize,
-        pager: &mut Pager,
-        step: &mut StepInput,
-        copies: &mut Vec<(BlockId, BlockId)>,
-    ) {
-        let running = &self.running[index];
-        let first = pager.computed(running.sequence);
-        let room = self.budget.tokens - step.tokens.len();
-        let (first_token, first_row) = (step.tokens.len(), step.logit_rows.len());
-        let mut end = first;
-        while end < running.tokens.len() && end - first < room {
-            if running.wants_logits(end) {
-                if step.logit_rows.len() == self.budget.logit_rows {
-                    break;
-                }
-                let row = first_token + end - first;
-                step.logit_rows.push(TokenRow(row as u32));
-            }
-            end += 1;
-        }
-        if end == first {
-            return;
-        }
-        let grown = pager.grow(running.sequence, end, copies);
-        grown.expect("admission set this request's pages aside");
-        let tokens = running.tokens[first..end].iter();
-        step.push_sequence(tokens.map(|t| InputToken::Host(*t)), first as u32);
-        pager.push_tables(running.sequence, end, &mut step.tables);
-        self.shares.push(Share {
-            running: index,
-            first,
-            end,
-            first_row,
-        });
-    }
+/// The pages of a running choice.
+fn sequence_of(choice: &Choice) -> crate::pager::SequenceId {
+    choice.sequence.expect("a running choice has pages")
 }

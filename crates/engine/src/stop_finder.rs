@@ -39,60 +39,97 @@ impl StopFinder {
 }
 
 /// Finds what `StopMatcher` finds, but goes on after a stop string that does not count: a longer one around it, or the
-/// same one overlapping it, may be complete later.
+/// same one overlapping it, may be complete later. So each stop string has a matcher of its own, which starts anew when
+/// its string was complete and did not count.
 pub(crate) struct PatientFinder {
-    stops: Arc<StopStrings>,
+    stops: Vec<PatientStop>,
     include_stop: bool,
     /// The end of the text that may be the start of a stop string: the only part not shown yet.
     held: String,
-    /// For each stop string, how many of its bytes the held text ends with, fewer than all.
-    matched: Vec<usize>,
+}
+
+struct PatientStop {
+    strings: Arc<StopStrings>,
+    matcher: StopMatcher,
+    /// Bytes that its matcher holds back.
+    held: usize,
+    length: usize,
+}
+
+impl PatientStop {
+    fn new(stop: &str) -> PatientStop {
+        let strings = StopStrings::new([stop]).expect("it was a stop string already");
+        let strings = Arc::new(strings);
+        PatientStop {
+            matcher: StopMatcher::new(strings.clone(), false),
+            strings,
+            held: 0,
+            length: stop.len(),
+        }
+    }
+
+    /// True where the piece, a character, completes the stop string.
+    fn push(&mut self, piece: &str) -> bool {
+        match self.matcher.push(piece) {
+            StopOutcome::Text(shown) => {
+                self.held = self.held + piece.len() - shown.len();
+                false
+            }
+            StopOutcome::Stopped { .. } => true,
+        }
+    }
+
+    /// Starts anew behind the stop string that `text` ends with: its end may be the start of the next one.
+    fn restart(&mut self, text: &str) {
+        let mut start = text.len() - self.length + 1;
+        while !text.is_char_boundary(start) {
+            start += 1;
+        }
+        self.matcher = StopMatcher::new(self.strings.clone(), false);
+        self.held = 0;
+        let again = self.push(&text[start..]);
+        assert!(!again, "less than a stop string cannot hold it");
+    }
 }
 
 impl PatientFinder {
     fn new(stops: Arc<StopStrings>, include_stop: bool) -> PatientFinder {
-        let count = (0..).take_while(|i| stops.get(*i).is_some()).count();
+        let stops = (0..).map_while(|index| stops.get(index));
         PatientFinder {
-            stops,
+            stops: stops.map(PatientStop::new).collect(),
             include_stop,
             held: String::new(),
-            matched: vec![0; count],
         }
     }
 
     fn push(&mut self, piece: &str, counts: bool) -> StopOutcome {
         let mut shown = String::new();
-        for character in piece.chars() {
-            self.held.push(character);
-            let complete = self.advance(character.len_utf8());
+        for (start, character) in piece.char_indices() {
+            let character = &piece[start..start + character.len_utf8()];
+            self.held.push_str(character);
+            let complete = self.advance(character);
             if let Some((stop, length)) = complete.filter(|_| counts) {
                 let cut = if self.include_stop { 0 } else { length };
                 self.held.truncate(self.held.len() - cut);
                 shown.push_str(&self.held);
                 return StopOutcome::Stopped { text: shown, stop };
             }
-            let keep = self.matched.iter().copied().max().unwrap_or(0);
+            let keep = self.stops.iter().map(|stop| stop.held).max().unwrap_or(0);
             shown.extend(self.held.drain(..self.held.len() - keep));
         }
         StopOutcome::Text(shown)
     }
 
-    /// Brings `matched` up to date after `added` more bytes of held text; gives the stop string that they completed, the
-    /// longest of several, and its length.
-    fn advance(&mut self, added: usize) -> Option<(usize, usize)> {
+    /// The stop string that the character completes, the longest of several, and its length.
+    fn advance(&mut self, character: &str) -> Option<(usize, usize)> {
         let mut complete: Option<(usize, usize)> = None;
-        for (index, matched) in self.matched.iter_mut().enumerate() {
-            let stop = self.stops.get(index).expect("as many were counted");
-            let ends_with = |n: usize| self.held.as_bytes().ends_with(&stop.as_bytes()[..n]);
-            let most = *matched + added;
-            if most >= stop.len() && ends_with(stop.len()) {
-                let longest = complete.map_or(0, |(_, length)| length);
-                if stop.len() > longest {
-                    complete = Some((index, stop.len()));
+        for (index, stop) in self.stops.iter_mut().enumerate() {
+            if stop.push(character) {
+                stop.restart(&self.held);
+                if complete.is_none_or(|(_, longest)| stop.length > longest) {
+                    complete = Some((index, stop.length));
                 }
             }
-            let partial = (1..stop.len().min(most + 1)).rev();
-            *matched = partial.into_iter().find(|n| ends_with(*n)).unwrap_or(0);
         }
         complete
     }

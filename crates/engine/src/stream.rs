@@ -1,71 +1,87 @@
-//! Owns the reading end of a request: its events in order, exactly one of them terminal, and the way to abort it.
+//! Owns the reading end of a request: its events in order, exactly one of them terminal for each choice, and the way to
+//! abort it.
 
 use crate::event::{Event, FinishReason, Finished, Timings, Usage};
+use crate::job::AbortFlags;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::Receiver;
 
 /// The events of one request. Dropping it aborts the request.
 #[derive(Debug)]
 pub struct RequestStream {
     events: Receiver<Event>,
-    abort: Arc<AtomicBool>,
+    abort: Arc<AbortFlags>,
     prompt: usize,
-    completion: usize,
-    ended: bool,
+    /// Tokens of each choice, and whether it has ended.
+    choices: Vec<(usize, bool)>,
 }
 
 impl RequestStream {
-    pub(crate) fn new(events: Receiver<Event>, abort: Arc<AtomicBool>, prompt: usize) -> Self {
+    pub(crate) fn new(
+        events: Receiver<Event>,
+        abort: Arc<AbortFlags>,
+        prompt: usize,
+        choices: usize,
+    ) -> Self {
         RequestStream {
             events,
             abort,
             prompt,
-            completion: 0,
-            ended: false,
+            choices: vec![(0, false); choices],
         }
     }
 
-    /// The next event, waiting for it; `None` after the terminal one. Not for use inside async code.
+    /// How many choices the request has.
+    pub fn choices(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The next event, waiting for it; `None` after the last choice's terminal one. Not for use inside async code.
     pub fn recv(&mut self) -> Option<Event> {
-        if self.ended {
-            return None;
-        }
+        let open = self.first_open()?;
         let event = self.events.blocking_recv();
-        Some(self.note(event))
+        Some(self.note(event, open))
     }
 
-    /// The next event; `None` after the terminal one.
+    /// The next event; `None` after the last choice's terminal one.
     pub async fn recv_async(&mut self) -> Option<Event> {
-        if self.ended {
-            return None;
-        }
+        let open = self.first_open()?;
         let event = self.events.recv().await;
-        Some(self.note(event))
+        Some(self.note(event, open))
     }
 
     /// Asks the engine to end the request. Events already made still come, then `Finished`.
     pub fn abort(&self) {
-        self.abort.store(true, Ordering::Relaxed);
+        self.abort.abort_all();
     }
 
-    /// A stream cut off by a dying worker still ends in a terminal event.
-    fn note(&mut self, event: Option<Event>) -> Event {
+    /// Asks the engine to end one choice; the others go on.
+    pub fn abort_choice(&self, choice: usize) {
+        self.abort.abort(choice);
+    }
+
+    fn first_open(&self) -> Option<usize> {
+        self.choices.iter().position(|(_, ended)| !ended)
+    }
+
+    /// In a stream cut off by a dying worker every choice still ends in a terminal event.
+    fn note(&mut self, event: Option<Event>, open: usize) -> Event {
         let event = event.unwrap_or_else(|| {
             let usage = Usage {
                 prompt: self.prompt,
-                completion: self.completion,
+                completion: self.choices[open].0,
                 cached: 0,
             };
             Event::Finished(Finished {
+                choice: open,
                 reason: FinishReason::Error("the engine stopped".to_owned()),
                 usage,
                 timings: Timings::default(),
             })
         });
-        match event {
-            Event::Finished(_) => self.ended = true,
-            Event::Token { .. } => self.completion += 1,
+        match &event {
+            Event::Finished(end) => self.choices[end.choice].1 = true,
+            Event::Token { choice, .. } => self.choices[*choice].0 += 1,
             Event::PromptLogprobs(_) => {}
         }
         event

@@ -1,20 +1,25 @@
 //! Owns the thread that runs the steps: schedule -> submit -> wait -> commit, until all handles are gone or it is told
-//! to stop. A failing step ends its requests; a panic ends all of them and the engine.
+//! to stop. Whatever goes wrong in a step other than with one choice's logits ends all requests and the engine: what the
+//! device then holds is unknown.
 
 use crate::event::FinishReason;
+use crate::job::Job;
 use crate::pager::Pager;
-use crate::running::Submission;
 use crate::sampler::Sampler;
 use crate::scheduler::Scheduler;
 use crate::stats::SharedStats;
-use mettle_plan::{BlockId, Executable, OutputKind, StepInput};
+use mettle_plan::{BlockId, Executable, StepInput};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// How long the worker waits for a mask before it looks for new requests, where no choice can go on without one.
+const MASK_NAP: Duration = Duration::from_millis(5);
 
 pub(crate) enum Command {
-    Submit(Box<Submission>),
+    Submit(Arc<Job>),
     Shutdown,
 }
 
@@ -36,7 +41,8 @@ impl Worker {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve()));
         self.alive.store(false, SeqCst);
         let reason = match outcome {
-            Ok(()) => FinishReason::Abort,
+            Ok(Ok(())) => FinishReason::Abort,
+            Ok(Err(message)) => FinishReason::Error(message),
             Err(panic) => {
                 let text = panic
                     .downcast_ref::<&str>()
@@ -46,61 +52,64 @@ impl Worker {
                 FinishReason::Error(format!("internal error: {text}"))
             }
         };
-        while let Ok(command) = self.commands.try_recv() {
-            self.take(command);
-        }
-        // The pager may be what panicked. Whatever is left over ends when its channel is dropped with the worker.
+        // The scheduler or the pager may be what panicked. Whatever is left over ends when its channel is dropped with
+        // the worker.
         let _ = catch_unwind(AssertUnwindSafe(|| {
+            while let Ok(command) = self.commands.try_recv() {
+                self.take(command);
+            }
             self.scheduler.end_all(&mut self.pager, &reason);
         }));
         self.stats.publish(&self.pager);
+        self.stats.page_map.draw_last(&self.pager);
     }
 
-    fn serve(&mut self) {
-        self.step.output = OutputKind::Logits;
-        self.stats.publish(&self.pager);
+    /// Until there is nothing to do any more; an error is the device's.
+    fn serve(&mut self) -> Result<(), String> {
         loop {
             if self.scheduler.is_idle() {
+                self.stats.page_map.draw_last(&self.pager);
                 // Nothing to do: sleep until a request comes, or every handle is gone.
                 let Ok(command) = self.commands.recv() else {
-                    return;
+                    return Ok(());
                 };
                 if !self.take(command) {
-                    return;
+                    return Ok(());
                 }
             }
             while let Ok(command) = self.commands.try_recv() {
                 if !self.take(command) {
-                    return;
+                    return Ok(());
                 }
             }
             let (pager, step) = (&mut self.pager, &mut self.step);
             self.scheduler.schedule(pager, step, &mut self.copies);
-            if self.step.tokens.is_empty() {
-                let is_idle = self.scheduler.is_idle();
-                assert!(is_idle, "requests are left and none can go on");
-            } else {
-                self.stats.steps.fetch_add(1, Relaxed);
-                if let Err(message) = self.execute() {
-                    self.scheduler.fail_step(&mut self.pager, &message);
-                }
+            if !self.step.tokens.is_empty() {
+                self.execute()?;
+            } else if !self.scheduler.is_idle() {
+                let waits = self.scheduler.wait_for_mask(MASK_NAP);
+                assert!(waits, "requests are left and none can go on");
             }
             self.stats.publish(&self.pager);
+            self.stats.page_map.draw_if_asked(&self.pager);
         }
     }
 
     /// False where the engine is to stop.
     fn take(&mut self, command: Command) -> bool {
         match command {
-            Command::Submit(submission) => self.scheduler.add(*submission),
-            Command::Shutdown => return false,
+            Command::Submit(job) => {
+                self.scheduler.add(job);
+                self.stats.inbox.fetch_sub(1, Relaxed);
+                true
+            }
+            Command::Shutdown => false,
         }
-        true
     }
 
     fn execute(&mut self) -> Result<(), String> {
-        if !self.copies.is_empty() {
-            let copied = self.executable.copy_pages(&self.copies);
+        for copies in independent_runs(&self.copies) {
+            let copied = self.executable.copy_pages(copies);
             copied.map_err(|e| e.to_string())?;
         }
         let ticket = self
@@ -111,5 +120,50 @@ impl Worker {
         self.scheduler
             .commit(&output, &mut self.pager, &mut self.sampler)
             .map_err(|e| e.to_string())
+    }
+}
+
+type Copies = [(BlockId, BlockId)];
+
+/// Cuts a list of page copies, meant to run one after another, into runs whose copies may run in any order. A page that a
+/// preemption gave back may be written by a later copy and read or written by an earlier one.
+fn independent_runs(copies: &Copies) -> impl Iterator<Item = &Copies> {
+    let mut rest = copies;
+    std::iter::from_fn(move || {
+        let depends = |index: &usize| {
+            let (source, target) = rest[*index];
+            let mut before = rest[..*index].iter();
+            before.any(|(s, t)| *t == source || *t == target || *s == target)
+        };
+        let end = (1..rest.len()).find(depends).unwrap_or(rest.len());
+        let (run, left) = rest.split_at(end);
+        rest = left;
+        (!run.is_empty()).then_some(run)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_touch_each_other_are_kept_in_order() {
+        let cut = |copies: &[(u32, u32)]| {
+            let copies: Vec<_> = copies
+                .iter()
+                .map(|(s, t)| (BlockId(*s), BlockId(*t)))
+                .collect();
+            independent_runs(&copies)
+                .map(<[_]>::len)
+                .collect::<Vec<usize>>()
+        };
+        assert_eq!(cut(&[]), [0; 0]);
+        assert_eq!(cut(&[(0, 1)]), [1]);
+        // One source for two targets.
+        assert_eq!(cut(&[(0, 1), (0, 2), (3, 4)]), [3]);
+        // A target that is read, written again, or whose source is written.
+        assert_eq!(cut(&[(0, 1), (1, 2)]), [1, 1]);
+        assert_eq!(cut(&[(0, 1), (3, 2), (4, 1), (5, 6)]), [2, 2]);
+        assert_eq!(cut(&[(0, 1), (2, 0), (3, 2)]), [1, 1, 1]);
     }
 }

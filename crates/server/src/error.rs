@@ -127,7 +127,9 @@ impl From<EngineError> for ApiError {
             ),
             EngineError::EmptyPrompt => ApiError::bad("prompt", error.to_string()),
             EngineError::OutOfVocabulary { what, .. } => ApiError::bad(what, error.to_string()),
-            EngineError::OutOfRange { name, .. } => ApiError::bad(name, error.to_string()),
+            EngineError::OutOfRange { name, .. } | EngineError::EmptyList { name } => {
+                ApiError::bad(name, error.to_string())
+            }
             EngineError::MinAboveMax { .. } => ApiError::bad("min_tokens", error.to_string()),
             EngineError::NothingAsked => ApiError::bad(
                 "max_tokens",

@@ -14,6 +14,19 @@ struct Block {
     after: u32,
 }
 
+/// What a block is to the live view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlockState {
+    Free = 0,
+    /// Free, and its content can still be found.
+    Cached = 1,
+    /// One sequence's.
+    Used = 2,
+    /// Several sequences'.
+    Shared = 3,
+}
+
 /// Blocks with reference counts. The free list is a queue: blocks without content are taken first, then those with
 /// content, least recently used first.
 #[derive(Debug)]
@@ -25,6 +38,8 @@ pub struct BlockPool {
     used: usize,
     /// Free blocks with content.
     cached: usize,
+    /// Blocks with several owners.
+    shared: usize,
 }
 
 impl BlockPool {
@@ -43,6 +58,7 @@ impl BlockPool {
             free: 0,
             used: 0,
             cached: 0,
+            shared: 0,
         };
         (0..total as u32).for_each(|id| pool.link_back(id));
         pool.free = total;
@@ -65,6 +81,22 @@ impl BlockPool {
         self.cached
     }
 
+    pub fn shared(&self) -> usize {
+        self.shared
+    }
+
+    /// Every block's state, by id.
+    pub fn states(&self) -> impl Iterator<Item = BlockState> {
+        self.blocks
+            .iter()
+            .map(|block| match (block.references, block.has_content) {
+                (0, false) => BlockState::Free,
+                (0, true) => BlockState::Cached,
+                (1, _) => BlockState::Used,
+                _ => BlockState::Shared,
+            })
+    }
+
     pub fn references(&self, id: BlockId) -> u32 {
         self.blocks[id.0 as usize].references
     }
@@ -85,7 +117,10 @@ impl BlockPool {
     pub fn share(&mut self, id: BlockId) {
         match self.references(id) {
             0 => self.reuse(id.0),
-            _ => self.blocks[id.0 as usize].references += 1,
+            owners => {
+                self.blocks[id.0 as usize].references += 1;
+                self.shared += usize::from(owners == 1);
+            }
         }
     }
 
@@ -95,6 +130,7 @@ impl BlockPool {
         assert!(block.references > 0, "{id:?} released by nobody's owner");
         block.references -= 1;
         if block.references > 0 {
+            self.shared -= usize::from(block.references == 1);
             return;
         }
         if block.has_content {
@@ -193,10 +229,24 @@ mod tests {
         let mut pool = BlockPool::new(1);
         let (id, _) = pool.take().unwrap();
         pool.share(id);
+        pool.share(id);
+        assert_eq!((pool.references(id), pool.shared()), (3, 1));
+        assert_eq!(pool.states().collect::<Vec<_>>(), [BlockState::Shared]);
+        pool.release(id);
+        assert_eq!((pool.references(id), pool.shared()), (2, 1));
         pool.release(id);
         assert_eq!((pool.references(id), pool.free()), (1, 0));
+        assert_eq!(
+            (pool.shared(), pool.states().next()),
+            (0, Some(BlockState::Used))
+        );
+        pool.set_content(id);
         pool.release(id);
         assert_eq!((pool.references(id), pool.free()), (0, 1));
+        assert_eq!(pool.states().next(), Some(BlockState::Cached));
+        pool.take();
+        pool.release(id);
+        assert_eq!(pool.states().next(), Some(BlockState::Free));
     }
 
     #[test]

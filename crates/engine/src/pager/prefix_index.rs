@@ -38,33 +38,39 @@ struct Key {
     hash: ChainHash,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     key: Key,
     parent: ChainHash,
-    tokens: Vec<u32>,
+    /// Tokens of the page; they lie in `PrefixIndex::tokens`.
+    length: usize,
 }
 
 /// Which block holds which content. At most one block per content and one content per block.
 #[derive(Debug)]
 pub struct PrefixIndex {
     blocks: HashMap<Key, BlockId>,
-    /// By block. A block's token list keeps its memory when it is indexed anew.
+    /// By block.
     entries: Vec<Option<Entry>>,
-    spare: Vec<Vec<u32>>,
+    /// The tokens of every block's page, `page_tokens` apart: indexing a page allocates nothing.
+    tokens: Vec<u32>,
+    page_tokens: usize,
 }
 
 impl PrefixIndex {
-    pub fn new(total: usize) -> PrefixIndex {
+    /// For `total` blocks of at most `page_tokens` tokens.
+    pub fn new(total: usize, page_tokens: usize) -> PrefixIndex {
         PrefixIndex {
-            blocks: HashMap::with_capacity(total),
-            entries: (0..total).map(|_| None).collect(),
-            spare: Vec::with_capacity(total),
+            // Twice the room: a map at most half full clears its removed entries in place instead of growing.
+            blocks: HashMap::with_capacity(2 * total),
+            entries: vec![None; total],
+            tokens: vec![0; total * page_tokens],
+            page_tokens,
         }
     }
 
-    /// The block of `group` whose content ends with `tokens` after `parent`, `hash` being the chain at its end. Equal hashes are not believed: the tokens
-    /// themselves are compared.
+    /// The block of `group` whose content ends with `tokens` after `parent`, `hash` being the chain at its end. Equal
+    /// hashes are not believed: the tokens themselves are compared.
     pub fn find(
         &self,
         group: usize,
@@ -76,7 +82,9 @@ impl PrefixIndex {
         let block = *self.blocks.get(&Key { group, hash })?;
         let entry = self.entries[block.0 as usize].as_ref();
         let entry = entry.expect("the map names indexed blocks only");
-        (entry.parent == parent && entry.tokens == tokens).then_some(block)
+        let start = block.0 as usize * self.page_tokens;
+        let known = &self.tokens[start..start + entry.length];
+        (entry.parent == parent && known == tokens).then_some(block)
     }
 
     /// Enters a block and says whether it is the one for its content now; an equal block may have come first.
@@ -95,25 +103,22 @@ impl PrefixIndex {
         }
         let slot = &mut self.entries[block.0 as usize];
         assert!(slot.is_none(), "{block:?} is in the index already");
-        let mut kept = self.spare.pop().unwrap_or_default();
-        kept.extend_from_slice(tokens);
         *slot = Some(Entry {
             key,
             parent,
-            tokens: kept,
+            length: tokens.len(),
         });
+        let start = block.0 as usize * self.page_tokens;
+        self.tokens[start..start + tokens.len()].copy_from_slice(tokens);
         self.blocks.insert(key, block);
         true
     }
 
     /// Forgets a block whose content is about to be overwritten.
     pub fn remove(&mut self, block: BlockId) {
-        let mut entry = self.entries[block.0 as usize]
-            .take()
-            .expect("only indexed blocks are removed");
+        let entry = self.entries[block.0 as usize].take();
+        let entry = entry.expect("only indexed blocks are removed");
         self.blocks.remove(&entry.key);
-        entry.tokens.clear();
-        self.spare.push(entry.tokens);
     }
 
     /// Blocks in the index.
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn content_is_found_only_by_group_parent_salt_and_tokens() {
-        let mut index = PrefixIndex::new(4);
+        let mut index = PrefixIndex::new(4, 3);
         let root = ChainHash::root(None);
         let tokens = [1, 2, 3];
         assert!(index.insert(0, root, root.child(&tokens), &tokens, BlockId(2)));
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_are_checked_against_the_tokens() {
-        let mut index = PrefixIndex::new(1);
+        let mut index = PrefixIndex::new(1, 1);
         let root = ChainHash::root(None);
         let forged = root.child(&[7]);
         index.insert(0, root, forged, &[1], BlockId(0));

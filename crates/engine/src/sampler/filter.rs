@@ -1,4 +1,4 @@
-//! Owns the choice of tokens that may be drawn (min-p, top-k, top-p) and the draw among them.
+//! Owns the choice of tokens that may be drawn (min-p, top-k, top-p, typical) and the draw among them.
 
 use super::exp::exp_of_negative;
 use super::params::SamplingParams;
@@ -6,15 +6,16 @@ use super::params::SamplingParams;
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     id: u32,
-    /// Log of the weight relative to the most likely token: 0 and below.
-    log_weight: f32,
+    /// What candidates are ordered by, 0 and below: the log of the weight relative to the most likely token, or how far
+    /// from typical a token is.
+    score: f32,
 }
 
 impl Candidate {
-    /// Most likely first, ties to the lower id.
+    /// Highest score first, ties to the lower id.
     fn order(&self, other: &Candidate) -> std::cmp::Ordering {
-        let by_weight = other.log_weight.total_cmp(&self.log_weight);
-        by_weight.then(self.id.cmp(&other.id))
+        let by_score = other.score.total_cmp(&self.score);
+        by_score.then(self.id.cmp(&other.id))
     }
 }
 
@@ -67,9 +68,9 @@ impl Filter {
         let last = self.last_survivor(params);
         self.survivors.clear();
         let mut sum = 0.0;
-        for (id, &log_weight) in self.log_weights.iter().enumerate() {
+        for (id, &score) in self.log_weights.iter().enumerate() {
             let id = id as u32;
-            if (Candidate { id, log_weight }).order(&last).is_gt() {
+            if (Candidate { id, score }).order(&last).is_gt() {
                 continue;
             }
             let weight = self.weights[id as usize];
@@ -78,10 +79,45 @@ impl Filter {
                 self.survivors.push((id, sum));
             }
         }
+        if params.typical_p < 1.0 {
+            sum = self.keep_typical(params.typical_p, sum);
+        }
         let target = uniform * sum;
         let place = self.survivors.partition_point(|s| s.1 <= target);
         // Rounding may carry the target to the very end.
         self.survivors[place.min(self.survivors.len() - 1)].0
+    }
+
+    /// Keeps the survivors whose surprise is closest to the expected one, and gives the sum of their weights. With
+    /// probabilities p = weight / sum, surprise less entropy is the mean of the log weights less the token's own: no
+    /// logarithm is needed.
+    fn keep_typical(&mut self, typical_p: f32, sum: f64) -> f64 {
+        let mut mean = 0.0;
+        for (id, _) in &self.survivors {
+            let id = *id as usize;
+            mean += f64::from(self.weights[id]) * f64::from(self.log_weights[id]);
+        }
+        let mean = mean / sum;
+        let (log_weights, weights) = (&self.log_weights, &self.weights);
+        let candidate = |id: u32| {
+            let surprise = mean - f64::from(log_weights[id as usize]);
+            let score = -surprise.abs() as f32;
+            Candidate { id, score }
+        };
+        self.candidates.clear();
+        self.candidates
+            .extend(self.survivors.iter().map(|(id, _)| candidate(*id)));
+        let last = nucleus_end(&mut self.candidates, weights, typical_p);
+        let mut kept = 0.0;
+        self.survivors.retain_mut(|(id, sum)| {
+            let stays = candidate(*id).order(&last).is_le();
+            if stays {
+                kept += f64::from(weights[*id as usize]);
+                *sum = kept;
+            }
+            stays
+        });
+        kept
     }
 
     /// The least likely token that may still be drawn: whatever comes before it in order may be too.
@@ -94,16 +130,16 @@ impl Filter {
         };
         let everything_above_floor = Candidate {
             id: u32::MAX,
-            log_weight: floor,
+            score: floor,
         };
         if top_k >= self.log_weights.len() && params.top_p >= 1.0 {
             return everything_above_floor;
         }
         self.candidates.clear();
-        for (id, &log_weight) in self.log_weights.iter().enumerate() {
-            if log_weight >= floor && log_weight > f32::NEG_INFINITY {
+        for (id, &score) in self.log_weights.iter().enumerate() {
+            if score >= floor && score > f32::NEG_INFINITY {
                 let id = id as u32;
-                self.candidates.push(Candidate { id, log_weight });
+                self.candidates.push(Candidate { id, score });
             }
         }
         if top_k < self.candidates.len() {
@@ -122,10 +158,10 @@ impl Filter {
     }
 }
 
-/// The last of the fewest most likely candidates that together reach the share `top_p` of all.
-fn nucleus_end(candidates: &mut [Candidate], weights: &[f32], top_p: f32) -> Candidate {
+/// The last of the fewest first candidates, in order, that together reach this share of all their weights.
+fn nucleus_end(candidates: &mut [Candidate], weights: &[f32], share: f32) -> Candidate {
     let weight = |c: &Candidate| f64::from(weights[c.id as usize]);
-    let wanted = f64::from(top_p) * candidates.iter().map(weight).sum::<f64>();
+    let wanted = f64::from(share) * candidates.iter().map(weight).sum::<f64>();
     let (mut done, mut look, mut sum) = (0, FIRST_LOOK, 0.0);
     while done < candidates.len() {
         let rest = &mut candidates[done..];

@@ -31,6 +31,17 @@ impl Penalties {
         Some(penalties)
     }
 
+    /// A copy for a choice that goes its own way, with room for `max_tokens` more.
+    pub fn fork(&self, max_tokens: usize) -> Penalties {
+        let mut seen = Vec::with_capacity(self.is_seen.len().min(self.seen.len() + max_tokens));
+        seen.extend_from_slice(&self.seen);
+        Penalties {
+            seen,
+            is_seen: self.is_seen.clone(),
+            in_output: self.in_output.clone(),
+        }
+    }
+
     /// Counts a token of the output.
     pub fn add(&mut self, token: u32) {
         self.see(token);

@@ -31,6 +31,16 @@ pub fn uniform(seed: u64, position: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// The seed of one choice of a request with this seed: its own for the first, and for the others one that no neighbouring
+/// seed shares. The last counter word keeps these numbers apart from those of `uniform`.
+pub fn choice_seed(seed: u64, choice: usize) -> u64 {
+    if choice == 0 {
+        return seed;
+    }
+    let words = philox4x32([choice as u32, 0, 0, 1], [seed as u32, (seed >> 32) as u32]);
+    u64::from(words[0]) << 32 | u64::from(words[1])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +82,14 @@ mod tests {
         assert_ne!(uniform(42, 7), uniform(43, 7));
         assert_ne!(uniform(42, 7), uniform(42 + (1 << 32), 7));
         assert_ne!(uniform(42, 7), uniform(42, 7 + (1 << 32)));
+    }
+
+    #[test]
+    fn choices_have_seeds_of_their_own() {
+        let seeds: std::collections::HashSet<u64> = (0..20)
+            .flat_map(|seed| (0..20).map(move |choice| choice_seed(seed, choice)))
+            .collect();
+        assert_eq!(seeds.len(), 400);
+        assert_eq!(choice_seed(7, 0), 7);
     }
 }

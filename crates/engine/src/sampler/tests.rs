@@ -10,6 +10,8 @@ fn draw(params: &SamplingParams, position: u64) -> Draw<'_> {
         position,
         penalties: None,
         banned: [&[], &[]],
+        masks: [None, None],
+        output: &[],
         logprobs: None,
     }
 }
@@ -71,7 +73,40 @@ fn reference_with_margin(logits: &[f32], params: &SamplingParams) -> (Vec<f64>, 
             margin = margin.min((above - f64::from(params.top_p)).abs());
         }
     }
+    if params.typical_p < 1.0 {
+        margin = margin.min(keep_typical(&softmax(&kept), &mut kept, params.typical_p));
+    }
     (softmax(&kept), margin)
+}
+
+/// By the definition: sorted by the distance of -ln p from the entropy. Gives by how little was decided: between sums and
+/// the share, and between the distances of neighbours of different weight.
+fn keep_typical(probabilities: &[f64], kept: &mut [bool], typical_p: f32) -> f64 {
+    let surprise = |i: usize| -probabilities[i].ln();
+    let mut order: Vec<usize> = (0..kept.len()).filter(|i| kept[*i]).collect();
+    let entropy: f64 = order.iter().map(|i| probabilities[*i] * surprise(*i)).sum();
+    let distance = |i: usize| (surprise(i) - entropy).abs();
+    order.sort_by(|a, b| {
+        let by_distance = distance(*a).total_cmp(&distance(*b));
+        // Equal probabilities have equal distances, whatever rounding says.
+        match probabilities[*a] == probabilities[*b] {
+            true => a.cmp(b),
+            false => by_distance,
+        }
+    });
+    let mut margin = 1.0f64;
+    for pair in order.windows(2) {
+        if probabilities[pair[0]] != probabilities[pair[1]] {
+            margin = margin.min(distance(pair[1]) - distance(pair[0]));
+        }
+    }
+    let mut above = 0.0;
+    for i in order {
+        kept[i] = above < f64::from(typical_p);
+        above += probabilities[i];
+        margin = margin.min((above - f64::from(typical_p)).abs());
+    }
+    margin
 }
 
 fn reference(logits: &[f32], params: &SamplingParams) -> Vec<f64> {
@@ -124,9 +159,14 @@ fn draws_follow_the_distribution() {
             ..hot()
         },
         SamplingParams {
+            typical_p: 0.6,
+            ..hot()
+        },
+        SamplingParams {
             top_k: 8,
             top_p: 0.8,
             min_p: 0.1,
+            typical_p: 0.9,
             temperature: 1.3,
             ..hot()
         },
@@ -173,11 +213,12 @@ proptest! {
         top_k in 0..40usize,
         top_p in prop_oneof![Just(1.0f32), 0.05..0.99f32],
         min_p in prop_oneof![Just(0.0f32), 0.01..0.9f32],
+        typical_p in prop_oneof![2 => Just(1.0f32), 1 => 0.05..0.99f32],
         temperature in 0.2..2.0f32,
     ) {
-        let params = SamplingParams { top_k, top_p, min_p, temperature, ..hot() };
+        let params = SamplingParams { top_k, top_p, min_p, typical_p, temperature, ..hot() };
         let (expected, margin) = reference_with_margin(&logits, &params);
-        prop_assume!(margin > 1e-5 || min_p == 0.0 && top_p == 1.0);
+        prop_assume!(margin > 1e-5 || min_p == 0.0 && top_p == 1.0 && typical_p == 1.0);
         let largest = logits.iter().copied().fold(f32::MIN, f32::max);
         let mut filter = Filter::default();
         let mut below = 0.0;
@@ -339,6 +380,73 @@ fn penalties_and_bias_change_the_logits_by_their_definitions() {
     let expected = [2.0, 2.0 - 0.75, -2.0 - 1.25, 4.0, 5.5, f32::NEG_INFINITY];
     assert_eq!(sampler.work, expected);
     assert!(Penalties::new(&SamplingParams::default(), &[0], 8, 6).is_none());
+}
+
+#[test]
+fn a_bad_word_is_impossible_only_after_its_beginning() {
+    let params = SamplingParams {
+        bad_words: vec![vec![0], vec![1, 2], vec![3, 3, 4]],
+        ..SamplingParams::default()
+    };
+    let banned_after = |output: &[u32]| {
+        let mut sampler = Sampler::new(6);
+        let after = Draw {
+            output,
+            ..draw(&params, 0)
+        };
+        sampler.adjust(&[0.0; 6], &after);
+        let ids = 0..6u32;
+        ids.filter(|id| sampler.work[*id as usize] == f32::NEG_INFINITY)
+            .collect::<Vec<u32>>()
+    };
+    assert_eq!(banned_after(&[]), [0]);
+    assert_eq!(banned_after(&[1]), [0, 2]);
+    assert_eq!(banned_after(&[1, 1]), [0, 2]);
+    assert_eq!(banned_after(&[3]), [0]);
+    assert_eq!(banned_after(&[3, 3]), [0, 4]);
+    assert_eq!(banned_after(&[3, 5, 3]), [0]);
+}
+
+#[test]
+fn masks_and_allowed_tokens_leave_no_other() {
+    let params = SamplingParams {
+        allowed_token_ids: Some(vec![1, 3, 4]),
+        logit_bias: vec![(0, 100.0)],
+        ..SamplingParams::default()
+    };
+    let allowed = params.allowed(6).unwrap();
+    let mut mask = TokenMask::new(6);
+    [0, 3, 4, 5].iter().for_each(|id| mask.allow(*id));
+    let with = |masks| Draw {
+        masks,
+        ..draw(&params, 0)
+    };
+    let logits = [0.0, 5.0, 4.0, 1.0, 3.0, 9.0];
+    let mut sampler = Sampler::new(6);
+    let mut token = |masks| sampler.sample(&logits, &with(masks)).unwrap().0;
+    assert_eq!(token([None, None]), 0);
+    assert_eq!(token([Some(&allowed), None]), 1);
+    assert_eq!(token([None, Some(&mask)]), 0);
+    assert_eq!(token([Some(&allowed), Some(&mask)]), 4);
+    let nothing = TokenMask::new(6);
+    let error = Sampler::new(6).sample(&logits, &with([Some(&allowed), Some(&nothing)]));
+    assert_eq!(
+        error.unwrap_err(),
+        EngineError::NothingPossible { position: 0 }
+    );
+}
+
+#[test]
+fn the_devices_largest_logit_is_checked_like_the_hosts() {
+    assert_eq!(check_largest(3, -5.0, 9), Ok(3));
+    assert_eq!(
+        check_largest(3, f32::NAN, 9),
+        Err(EngineError::NotANumber { id: 3, position: 9 })
+    );
+    assert_eq!(
+        check_largest(3, f32::NEG_INFINITY, 9),
+        Err(EngineError::NothingPossible { position: 9 })
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::setup::*;
 use mettle_engine::mock::MockStep;
-use mettle_engine::{Engine, EngineError, Event, FinishReason, Request};
+use mettle_engine::{Engine, EngineError, EngineOptions, Event, FinishReason, Request};
 use mettle_plan::Retention;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -107,20 +107,14 @@ fn a_tiny_pool_runs_many_requests_one_after_another() {
 }
 
 #[test]
-fn a_failing_step_ends_its_requests_and_the_engine_lives_on() {
+fn logits_that_are_no_numbers_end_their_request_alone() {
     let engine = Setup::new(plain()).start_with(|step| match step {
-        3 => MockStep::Fail("the device is on fire".to_owned()),
-        7 => MockStep::NotANumber,
+        3 => MockStep::NotANumber,
         _ => MockStep::Run,
     });
     let prompt = prompt(10, 8);
-    let failed = ask(&engine, Request::new(prompt.clone(), 10));
-    assert_eq!(failed.tokens, greedy(&plain(), &prompt, 3));
-    let FinishReason::Error(message) = failed.end.reason else {
-        panic!("{:?}", failed.end.reason);
-    };
-    assert!(message.contains("the device is on fire"), "{message}");
     let broken = ask(&engine, Request::new(prompt.clone(), 10));
+    assert_eq!(broken.tokens, greedy(&plain(), &prompt, 3));
     let FinishReason::Error(message) = broken.end.reason else {
         panic!("{:?}", broken.end.reason);
     };
@@ -129,6 +123,52 @@ fn a_failing_step_ends_its_requests_and_the_engine_lives_on() {
     assert_eq!(fine.tokens, greedy(&plain(), &prompt, 10));
     assert!(engine.is_alive());
     assert_eq!(engine.stats().running, 0);
+    assert_eq!(engine.stats().ended.error, 1);
+}
+
+#[test]
+fn a_device_that_fails_ends_all_requests_and_the_engine() {
+    // In a prompt's step, in a decode step, in a mixed one; while others wait; with several choices.
+    for failing in [0, 1, 3, 6] {
+        let (gate, opened) = mpsc::channel::<()>();
+        let setup = Setup::new(plain()).sequences(2).chunk(16);
+        let engine = setup.start_with(move |step| {
+            if step == 0 {
+                let _ = opened.recv();
+            }
+            match step == failing {
+                true => MockStep::Fail("the device is on fire".to_owned()),
+                false => MockStep::Run,
+            }
+        });
+        let request = |n| Request {
+            n,
+            ..Request::new(prompt(20, 8), 10)
+        };
+        let choices = [1, 3, 2, 1];
+        let streams = choices.map(|n| engine.submit(request(n)).unwrap());
+        drop(gate);
+        for (stream, n) in streams.into_iter().zip(choices) {
+            let outcomes = read_all(stream);
+            assert_eq!(outcomes.len(), n);
+            for outcome in outcomes {
+                let FinishReason::Error(message) = outcome.end.reason else {
+                    panic!("{:?}", outcome.end.reason);
+                };
+                assert!(message.contains("the device is on fire"), "{message}");
+            }
+        }
+        wait_until("the engine is dead", || !engine.is_alive());
+        let error = engine.submit(request(1)).unwrap_err();
+        assert_eq!(error, EngineError::Dead);
+        assert!(!error.is_callers_fault() && !error.is_temporary());
+        engine.shutdown();
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.blocks_used, stats.live, stats.ended.error),
+            (0, 0, 7)
+        );
+    }
 }
 
 #[test]
@@ -137,11 +177,15 @@ fn a_panic_ends_all_requests_and_the_engine_says_that_it_is_dead() {
         3 => panic!("a bug"),
         _ => MockStep::Run,
     });
+    let request = || Request {
+        n: 2,
+        ..Request::new(prompt(10, 9), 10)
+    };
     let streams: Vec<_> = (0..3)
-        .filter_map(|_| engine.submit(Request::new(prompt(10, 9), 10)).ok())
+        .filter_map(|_| engine.submit(request()).ok())
         .collect();
-    for stream in streams {
-        let FinishReason::Error(message) = read(stream).end.reason else {
+    for outcome in streams.into_iter().flat_map(read_all) {
+        let FinishReason::Error(message) = outcome.end.reason else {
             panic!("an error was expected");
         };
         assert!(
@@ -162,6 +206,28 @@ fn a_model_with_an_encoder_is_refused() {
     ]));
     let error = Engine::start(Box::new(setup.mock()), setup.options).unwrap_err();
     assert_eq!(error, EngineError::HasEncoder { group: 1 });
+}
+
+#[test]
+fn options_of_zero_are_refused() {
+    type Set = fn(&mut EngineOptions, usize);
+    let cases: [(&str, Set); 5] = [
+        ("vocabulary", |o, v| o.vocabulary = v),
+        ("context", |o, v| o.context = v),
+        ("kv_pages", |o, v| o.kv_pages = v),
+        ("max_sequences", |o, v| o.max_sequences = v),
+        ("max_batched_tokens", |o, v| o.max_batched_tokens = v),
+    ];
+    for (option, set) in cases {
+        let mut setup = Setup::new(plain());
+        set(&mut setup.options, 0);
+        let error = Engine::start(Box::new(setup.mock()), setup.options).unwrap_err();
+        let message = format!("the option {option} is 0, it must be above 0");
+        assert_eq!(error.to_string(), message);
+        let mut setup = Setup::new(plain());
+        set(&mut setup.options, 1);
+        Engine::start(Box::new(setup.mock()), setup.options).unwrap();
+    }
 }
 
 #[test]

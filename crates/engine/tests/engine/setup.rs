@@ -5,6 +5,7 @@ use mettle_engine::{
     Engine, EngineHandle, EngineOptions, Event, Finished, Request, RequestStream, TokenLogprobs,
 };
 use mettle_plan::{GroupPages, PageLayout, Retention, Sizes};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 pub const VOCABULARY: usize = 50;
@@ -81,7 +82,7 @@ impl Setup {
     pub fn mock(&self) -> MockExecutable {
         let bounds = Sizes {
             logit_rows: self.logit_rows,
-            ..Sizes::bounds(512, 8)
+            ..Sizes::bounds(512, 32)
         };
         MockExecutable::new(VOCABULARY, self.layout.clone(), self.pages, bounds)
     }
@@ -89,6 +90,18 @@ impl Setup {
     pub fn start(self) -> EngineHandle {
         let mock = self.mock();
         Engine::start(Box::new(mock), self.options).unwrap()
+    }
+
+    /// One whose first step waits until the gate is dropped: what is submitted before runs together.
+    pub fn start_held(self) -> (EngineHandle, Sender<()>) {
+        let (gate, opened) = channel();
+        let engine = self.start_with(move |step| {
+            if step == 0 {
+                let _ = opened.recv();
+            }
+            MockStep::Run
+        });
+        (engine, gate)
     }
 
     pub fn start_with(self, hook: impl FnMut(u64) -> MockStep + Send + 'static) -> EngineHandle {
@@ -105,31 +118,56 @@ pub struct Outcome {
     pub end: Finished,
 }
 
-pub fn read(mut stream: RequestStream) -> Outcome {
-    let (mut tokens, mut logprobs, mut prompt_logprobs) = (Vec::new(), Vec::new(), None);
-    let end = loop {
-        match stream.recv().expect("a terminal event comes first") {
+/// The only choice's outcome.
+pub fn read(stream: RequestStream) -> Outcome {
+    let mut outcomes = read_all(stream);
+    assert_eq!(outcomes.len(), 1);
+    outcomes.swap_remove(0)
+}
+
+/// Every choice's outcome.
+pub fn read_all(mut stream: RequestStream) -> Vec<Outcome> {
+    let mut prompt_logprobs = None;
+    type Read = (Vec<u32>, Vec<Option<TokenLogprobs>>, Option<Finished>);
+    let mut choices: Vec<Read> = Vec::new();
+    choices.resize_with(stream.choices(), Default::default);
+    while choices.iter().any(|(_, _, end)| end.is_none()) {
+        match stream.recv().expect("terminal events come first") {
             Event::PromptLogprobs(scored) => {
-                assert!(tokens.is_empty() && prompt_logprobs.is_none());
+                let is_first = choices.iter().all(|(tokens, ..)| tokens.is_empty());
+                assert!(is_first && prompt_logprobs.is_none());
                 prompt_logprobs = Some(scored);
             }
             Event::Token {
-                id, logprobs: p, ..
+                choice,
+                id,
+                logprobs,
+                ..
             } => {
+                let (tokens, kept, end) = &mut choices[choice];
+                assert_eq!(*end, None, "a token after the end");
                 tokens.push(id);
-                logprobs.push(p);
+                kept.push(logprobs);
             }
-            Event::Finished(end) => break end,
+            Event::Finished(finished) => {
+                let end = &mut choices[finished.choice].2;
+                assert_eq!(*end, None, "a choice ends once");
+                *end = Some(finished);
+            }
+        }
+    }
+    assert_eq!(stream.recv(), None, "the terminal events are the last");
+    let outcome = |(tokens, logprobs, end): Read| {
+        let end = end.unwrap();
+        assert_eq!(end.usage.completion, tokens.len());
+        Outcome {
+            tokens,
+            logprobs,
+            prompt_logprobs: prompt_logprobs.clone(),
+            end,
         }
     };
-    assert_eq!(stream.recv(), None, "the terminal event is the last");
-    assert_eq!(end.usage.completion, tokens.len());
-    Outcome {
-        tokens,
-        logprobs,
-        prompt_logprobs,
-        end,
-    }
+    choices.into_iter().map(outcome).collect()
 }
 
 pub fn ask(engine: &EngineHandle, request: Request) -> Outcome {

@@ -152,10 +152,13 @@ fn ending(end: &AnswerEnd) -> Result<(&'static str, Option<StopReason>), ApiErro
         FinishReason::Length => ("length", None),
         FinishReason::Abort => ("abort", None),
         FinishReason::Stop { by } => match by {
-            StopCause::Eos => ("stop", None),
+            StopCause::Eos | StopCause::Constraint => ("stop", None),
             StopCause::StopId(id) => ("stop", Some(StopReason::Id(*id))),
             StopCause::StopString(text) => ("stop", Some(StopReason::Text(text.clone()))),
         },
+        FinishReason::Deadline => {
+            return Err(ApiError::Unavailable("the request took too long".into()));
+        }
         FinishReason::Error(_) => return Err(ApiError::engine_failed()),
     })
 }

@@ -95,6 +95,7 @@ impl CompletionRequest {
             logit_bias: self.biases()?,
             // Any integer is a seed, negative ones too.
             seed: self.seed.map(|seed| seed as u64),
+            ..SamplingParams::default()
         })
     }
 

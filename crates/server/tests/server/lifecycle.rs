@@ -71,10 +71,24 @@ fn a_full_queue_turns_clients_away_at_once() {
 }
 
 #[test]
-fn a_failing_step_is_an_internal_error_without_details() {
+fn a_failing_device_is_an_internal_error_without_details() {
+    let server = Server::with(Setup {
+        hook: Box::new(|_| MockStep::Fail("/secret/path".into())),
+        ..Setup::default()
+    });
+    assert_eq!(
+        receive(ask(&server, 1)).error(),
+        "500 InternalServerError -: the engine failed on this request"
+    );
+    // What the device holds now is unknown.
+    assert_eq!(receive(ask(&server, 1)).status, 503);
+}
+
+#[test]
+fn broken_logits_fail_one_request_and_no_other() {
     let server = Server::with(Setup {
         hook: Box::new(|step| match step {
-            0 => MockStep::Fail("/secret/path".into()),
+            0 => MockStep::NotANumber,
             _ => MockStep::Run,
         }),
         ..Setup::default()

@@ -1,0 +1,125 @@
+//! Owns the plan of a step: how many tokens each running choice gets, whose pages are taken for that, and the step itself.
+
+use super::{Scheduler, Share, sequence_of};
+use crate::pager::Pager;
+use mettle_plan::{BlockId, InputToken, OutputKind, StepInput, TokenRow};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Scheduler {
+    /// Gives every running choice its share: those that decode, or the others.
+    pub(super) fn plan_running(
+        &mut self,
+        decoding: bool,
+        pager: &mut Pager,
+        copies: &mut Vec<(BlockId, BlockId)>,
+    ) {
+        let mut index = 0;
+        // A preemption takes the last one out.
+        while index < self.running.len() {
+            let choice = &self.running[index];
+            let missing = choice.tokens.len() - pager.computed(sequence_of(choice));
+            if (missing == 1) == decoding {
+                self.plan_share(index, pager, copies);
+            }
+            index += 1;
+        }
+    }
+
+    /// Whether one more choice could get on in this step.
+    pub(super) fn has_room(&self) -> bool {
+        let (tokens, rows) = self.room();
+        tokens > 0 && rows > 0
+    }
+
+    /// Tokens and logit rows that the step has left.
+    fn room(&self) -> (usize, usize) {
+        let budget = &self.options.budget;
+        let (tokens, rows) = self.planned;
+        (budget.tokens - tokens, budget.logit_rows - rows)
+    }
+
+    /// Sets aside as many of a choice's missing tokens as the budget allows, perhaps none, and the pages for them; for
+    /// these the last running choices are preempted, in the end itself.
+    pub(super) fn plan_share(
+        &mut self,
+        index: usize,
+        pager: &mut Pager,
+        copies: &mut Vec<(BlockId, BlockId)>,
+    ) {
+        let (token_room, row_room) = self.room();
+        let choice = &self.running[index];
+        let sequence = sequence_of(choice);
+        let first = pager.computed(sequence);
+        let (mut end, mut rows) = (first, 0);
+        while end < choice.computable() && end - first < token_room {
+            if choice.wants_logits(end) {
+                if rows == row_room {
+                    break;
+                }
+                rows += 1;
+            }
+            end += 1;
+        }
+        if end == first {
+            return;
+        }
+        while pager.grow(sequence, end, copies).is_err() {
+            assert!(
+                self.running.len() > 1,
+                "a choice alone in the pool has room by its footprint"
+            );
+            self.preempt_last(pager);
+            if index == self.running.len() {
+                return;
+            }
+        }
+        self.planned.0 += end - first;
+        self.planned.1 += rows;
+        self.shares.push(Share {
+            running: index,
+            first,
+            end,
+            first_row: 0,
+            rows,
+        });
+    }
+
+    /// Takes the pages of the youngest choice of the lowest priority; it keeps its tokens and waits.
+    fn preempt_last(&mut self, pager: &mut Pager) {
+        let mut choice = self.running.pop().expect("the caller saw one");
+        let left = self.running.len();
+        if let Some(place) = self.shares.iter().position(|s| s.running == left) {
+            let share = self.shares.remove(place);
+            self.planned.0 -= share.end - share.first;
+            self.planned.1 -= share.rows;
+        }
+        self.take_pages(&mut choice, pager);
+        self.wait(choice);
+        self.stats.preemptions.fetch_add(1, Relaxed);
+    }
+
+    /// Puts the shares into the step.
+    pub(super) fn build(&mut self, pager: &Pager, step: &mut StepInput) {
+        step.clear();
+        let mut all_plain = true;
+        for share in &mut self.shares {
+            let choice = &self.running[share.running];
+            share.first_row = step.logit_rows.len();
+            let first_token = step.tokens.len();
+            for position in share.first..share.end {
+                if choice.wants_logits(position) {
+                    let row = first_token + position - share.first;
+                    step.logit_rows.push(TokenRow(row as u32));
+                }
+            }
+            let tokens = choice.tokens[share.first..share.end].iter();
+            step.push_sequence(tokens.map(|t| InputToken::Host(*t)), share.first as u32);
+            pager.push_tables(sequence_of(choice), share.end, &mut step.tables);
+            all_plain &= choice.is_plain_greedy();
+        }
+        step.output = match self.options.takes_largest && all_plain {
+            true => OutputKind::TopK(1),
+            false => OutputKind::Logits,
+        };
+    }
+}
