@@ -8,6 +8,9 @@ mod error;
 #[path = "src/lint.rs"]
 mod lint;
 #[allow(dead_code)]
+#[path = "src/mutants.rs"]
+mod mutants;
+#[allow(dead_code)]
 #[path = "src/params.rs"]
 mod params;
 #[allow(dead_code)]
@@ -29,6 +32,7 @@ mod translate;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use translate::{Target, constant_setter, emulator_symbol};
 
 const CLANG: &str = "clang++-19";
@@ -78,7 +82,19 @@ const PTX_MAX_THREADS: u32 = 256;
 fn main() {
     println!("cargo::rerun-if-changed=shim");
     println!("cargo::rerun-if-changed=metal");
-    println!("cargo::rerun-if-changed=src");
+    // Those of the library that are part of this program: a compilation takes a minute.
+    for name in [
+        "error",
+        "lint",
+        "params",
+        "parse",
+        "signature",
+        "source",
+        "token",
+        "translate",
+    ] {
+        println!("cargo::rerun-if-changed=src/{name}.rs");
+    }
     let emulator = std::env::var_os("CARGO_FEATURE_EMULATOR").is_some();
     let cuda = std::env::var_os("CARGO_FEATURE_CUDA").is_some();
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -119,6 +135,24 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
+/// Runs compilers at the same time, as many as there are processors.
+fn run_all(commands: Vec<Command>) -> Result<(), String> {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let waiting = Mutex::new(commands);
+    let work = || loop {
+        let next = waiting.lock().expect("no panic holds it").pop();
+        match next {
+            Some(mut command) => run(&mut command)?,
+            None => return Ok(()),
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|w| w.join().expect("no panic"));
+        results.collect::<Result<Vec<()>, String>>().map(|_| ())
+    })
+}
+
 /// Writes the translation of one source and gives its path and interface.
 fn translated(
     source: &source::Source,
@@ -144,8 +178,14 @@ fn build_emulator(out: &Path) -> Result<(), String> {
     let mut kernels = String::new();
     let mut constants = String::new();
     let mut units = vec![PathBuf::from("shim/emulator.cpp")];
+    let makes_mutants = std::env::var_os("CARGO_FEATURE_MUTANTS").is_some();
+    let mut mutants = mutants::Mutants::default();
     for source in source::sources().iter().chain(source::self_tests()) {
         let (path, interface) = translated(source, Target::Emulator, out)?;
+        if makes_mutants && source::sources().iter().any(|s| s.name == source.name) {
+            let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+            std::fs::write(&path, mutants.instrument(&text)).map_err(|error| error.to_string())?;
+        }
         units.push(path);
         for signature in &interface.signatures {
             let symbol = emulator_symbol(&signature.host_name);
@@ -163,37 +203,63 @@ fn build_emulator(out: &Path) -> Result<(), String> {
             .expect("a string");
         }
     }
+    if makes_mutants {
+        let path = out.join("mutants.cpp");
+        let text = "extern \"C\" int mettle_mutant_chosen = -1;\n";
+        std::fs::write(&path, text).map_err(|error| error.to_string())?;
+        units.push(path);
+    }
+    let mut commands = Vec::new();
     for unit in &units {
         let name = unit.file_name().expect("a file").to_string_lossy();
         let object = out.join(format!("{name}.o"));
         let mut clang = Command::new(CLANG);
         clang.args(COMMON_FLAGS).args(EMULATOR_FLAGS).arg("-c");
-        run(clang.arg(unit).arg("-o").arg(&object))?;
+        if makes_mutants {
+            // A mutant's bound is an int beside whatever the kernel compares.
+            clang.args(["-Wno-sign-compare", "-Wno-error"]);
+        }
+        clang.arg(unit).arg("-o").arg(&object);
+        commands.push(clang);
         objects.push(object);
     }
+    run_all(commands)?;
     let archive = out.join("libmettle_emulated_kernels.a");
     let _ = std::fs::remove_file(&archive);
     run(Command::new("ar").arg("crs").arg(&archive).args(&objects))?;
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=mettle_emulated_kernels");
     println!("cargo::rustc-link-lib=m");
+    let mutants: String = (mutants.list.iter())
+        .map(|m| format!("    ({:?}, {}, {:?}),\n", m.file, m.line, m.change))
+        .collect();
+    let mutants = match makes_mutants {
+        true => format!("static MUTANTS: &[(&str, usize, &str)] = &[\n{mutants}];\n"),
+        false => String::new(),
+    };
     let table = format!(
-        "unsafe extern \"C\" {{\n{declarations}}}\n\nstatic ENTRIES: &[(&str, Entry)] = &[\n{kernels}];\n\nstatic CONSTANTS: &[(&str, u32, Setter)] = &[\n{constants}];\n"
+        "{mutants}unsafe extern \"C\" {{\n{declarations}}}\n\nstatic ENTRIES: &[(&str, Entry)] = &[\n{kernels}];\n\nstatic CONSTANTS: &[(&str, u32, Setter)] = &[\n{constants}];\n"
     );
     std::fs::write(out.join("emulated.rs"), table).map_err(|error| error.to_string())
 }
 
 fn build_ptx(out: &Path) -> Result<(), String> {
     let mut table = String::from("static MODULES: &[(&str, &str)] = &[\n");
+    let file_of = |source: &source::Source| out.join(format!("{}.ptx", source.name));
+    let mut commands = Vec::new();
     for source in source::sources() {
         let (path, _) = translated(source, Target::Ptx, out)?;
-        let name = format!("{}.ptx", source.name);
-        let file = out.join(&name);
         let mut clang = Command::new(CLANG);
         clang.args(COMMON_FLAGS).args(PTX_FLAGS);
-        run(clang.arg(&path).arg("-o").arg(&file))?;
+        clang.arg(&path).arg("-o").arg(file_of(source));
+        commands.push(clang);
+    }
+    run_all(commands)?;
+    for source in source::sources() {
+        let name = format!("{}.ptx", source.name);
+        let file = file_of(source);
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
-        std::fs::write(&file, with_thread_limit(&text)).map_err(|error| error.to_string())?;
+        std::fs::write(&file, cleaned(&text)).map_err(|error| error.to_string())?;
         writeln!(
             table,
             "    ({:?}, include_str!(concat!(env!(\"OUT_DIR\"), \"/{name}\"))),",
@@ -205,18 +271,26 @@ fn build_ptx(out: &Path) -> Result<(), String> {
     std::fs::write(out.join("ptx.rs"), table).map_err(|error| error.to_string())
 }
 
-/// Puts `.maxntid` behind each entry's parameter list, where the body opens.
-fn with_thread_limit(text: &str) -> String {
+/// The module without comments and without the functions that are inlined into every entry, and with `.maxntid` behind
+/// each entry's parameter list, where the body opens.
+fn cleaned(text: &str) -> String {
     let mut out = String::new();
-    let mut in_header = false;
+    let (mut in_function, mut in_header) = (false, false);
     for line in text.lines() {
-        in_header |= line.contains(".entry ");
-        if in_header && line.starts_with('{') {
+        let code = line.split("//").next().unwrap_or("").trim_end();
+        in_function |= code.contains(".func ");
+        in_header |= code.contains(".entry ");
+        if in_function {
+            in_function = code != "}";
+            continue;
+        }
+        if in_header && code.starts_with('{') {
             writeln!(out, ".maxntid {PTX_MAX_THREADS}, 1, 1").expect("a string");
             in_header = false;
         }
-        out.push_str(line);
-        out.push('\n');
+        if !code.is_empty() {
+            writeln!(out, "{code}").expect("a string");
+        }
     }
     out
 }

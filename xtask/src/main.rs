@@ -3,6 +3,7 @@
 mod device;
 mod fuzz;
 mod macos;
+mod mutate;
 mod setup;
 mod steps;
 mod test;
@@ -13,10 +14,11 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy and all tests
-                            --full adds what takes longer: fuzzing (a minute a target) and many more random cases
+                            --full adds what takes longer: mutants of the kernels, fuzzing (a minute a target), many more random cases
 cargo xtask test --device D on one device (metal, cuda, emulator): its own tests, then every kernel, fixtures and the
                             default model compared with references by the release binary
 cargo xtask macos-check     type check and clippy of what ships for Macs, on any system
+cargo xtask mutate [TEXT]   the test of the kernels' tests: any barrier left out, any bound shifted must make one fail
 cargo xtask tidy            what clippy cannot see: dependency direction, file heads, stubs, sizes
 cargo xtask fuzz [SECONDS]  run every fuzz target for SECONDS (default 60)
 
@@ -41,6 +43,8 @@ fn run(arguments: &[String]) -> Result<()> {
         ["test", "--full"] => test::run(true),
         ["test", "--device", name] => device::run(name),
         ["macos-check"] => macos::run(),
+        ["mutate"] => mutate::run(""),
+        ["mutate", filter] => mutate::run(filter),
         ["tidy"] => tidy::run(),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),

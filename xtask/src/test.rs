@@ -1,7 +1,7 @@
 //! Owns the test command: set up, check, test.
 
 use crate::steps::{DEFAULT_MODEL, cargo, step};
-use crate::{fuzz, macos, setup, tidy};
+use crate::{fuzz, macos, mutate, setup, tidy};
 use anyhow::{Result, bail};
 
 /// Random cases a property test runs in `--full`; the default is proptest's 256.
@@ -73,6 +73,9 @@ pub fn run(full: bool) -> Result<()> {
     }
     step("tests", &mut tests)?;
     if full {
+        if !features.is_empty() {
+            mutate::run("")?;
+        }
         fuzz::run(60)?;
     } else {
         fuzz::check()?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which of our crates each crate may use. Dependencies point one way: towards the data.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("tensor", &[]),
     ("weights", &["tensor"]),
     ("text", &[]),
@@ -20,6 +20,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("bench", &["gpu", "kernels", "plan"]),
     ("engine", &["plan", "text"]),
     ("structured", &["engine", "text"]),
+    ("page", &[]),
     ("server", &["engine", "plan", "text"]),
     ("validate", &["models", "plan", "tensor"]),
     // The only place that names a concrete backend.

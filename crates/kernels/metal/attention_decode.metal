@@ -174,14 +174,16 @@ kernel void attention_reduce(device const float* partials [[buffer(0)]],
                              constant DecodeParams& p [[buffer(3)]],
                              uint2 group [[threadgroup_position_in_grid]],
                              uint thread_index [[thread_index_in_threadgroup]],
-                             uint threads [[threads_per_threadgroup]]) {
+                             uint2 threads [[threads_per_threadgroup]]) {
   constexpr uint width = D + 2;
   device const float* parts = partials + (ulong(group.y) * p.heads + group.x) * p.parts * width;
   float high = lowest;
+  #pragma unroll 8
   for (uint part = 0; part < p.parts; ++part) high = max(high, parts[part * width + D]);
-  for (uint d = thread_index; d < p.head_dim; d += threads) {
+  for (uint d = thread_index; d < p.head_dim; d += threads.x) {
     float sum = 0.0f;
     float all = 0.0f;
+    #pragma unroll 8
     for (uint part = 0; part < p.parts; ++part) {
       const float keep = fast::exp2(parts[part * width + D] - high);
       sum = fma(parts[part * width + d], keep, sum);

@@ -49,11 +49,14 @@ kernel void rms_norm(device T* x [[buffer(0)]],
   device const T* add_row = add + ulong(row) * p.add_stride;
   device T* out_row = out + ulong(row) * p.out_stride;
   float values[kept];
+  // Loaded now, so that they are there when the sum is.
+  float factors[kept];
   float sum = 0.0f;
   #pragma unroll
   for (uint i = 0; i < kept; ++i) {
     const uint column = i * threads + thread_index;
     values[i] = column < p.width ? take(x_row, add_row, column) : 0.0f;
+    factors[i] = column < p.width ? weight_of(weight, column, p.weight_offset) : 0.0f;
     sum = fma(values[i], values[i], sum);
   }
   for (uint column = kept * threads + thread_index; column < p.width; column += threads) {
@@ -65,7 +68,7 @@ kernel void rms_norm(device T* x [[buffer(0)]],
   #pragma unroll
   for (uint i = 0; i < kept; ++i) {
     const uint column = i * threads + thread_index;
-    if (column < p.width) out_row[column] = T(values[i] * scale * weight_of(weight, column, p.weight_offset));
+    if (column < p.width) out_row[column] = T(values[i] * scale * factors[i]);
   }
   for (uint column = kept * threads + thread_index; column < p.width; column += threads) {
     out_row[column] = T(float(x_row[column]) * scale * weight_of(weight, column, p.weight_offset));

@@ -31,7 +31,7 @@ kernel void rope_kv_write(device T* q [[buffer(0)]],
                           constant RopeParams& p [[buffer(6)]],
                           uint2 group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
-                          uint threads [[threads_per_threadgroup]]) {
+                          uint2 threads [[threads_per_threadgroup]]) {
   const uint token = group.y;
   const bool is_key = group.x >= p.heads;
   const uint head = is_key ? group.x - p.heads : group.x;
@@ -43,7 +43,7 @@ kernel void rope_kv_write(device T* q [[buffer(0)]],
   const ulong key = key_offset(p.page_stride, p.layer_offset, p.tokens_per_page, p.head_dim,
                                place / p.tokens_per_page, head, place % p.tokens_per_page);
   const ulong to_value = key_to_value(p.kv_heads, p.tokens_per_page, p.head_dim);
-  for (uint i = thread_index; i < p.pairs; i += threads) {
+  for (uint i = thread_index; i < p.pairs; i += threads.x) {
     const float2 turn = turns[ulong(token) * p.pairs + i];
     const uint first = p.rotate_from + (interleaved ? 2 * i : i);
     const uint second = first + (interleaved ? 1 : p.pairs);
@@ -61,7 +61,7 @@ kernel void rope_kv_write(device T* q [[buffer(0)]],
   if (writes) {
     device const T* value = v + ulong(token) * p.v_stride + head * p.head_dim;
     const uint rotate_end = p.rotate_from + 2 * p.pairs;
-    for (uint i = thread_index; i < p.head_dim; i += threads) {
+    for (uint i = thread_index; i < p.head_dim; i += threads.x) {
       if (i < p.rotate_from || i >= rotate_end) pages[key + i] = x[i];
       pages[key + to_value + i] = value[i];
     }

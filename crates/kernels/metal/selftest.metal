@@ -1,6 +1,7 @@
 // Owns kernels that are wrong on purpose: the emulator must name each fault. No device runs them.
 #include <metal_stdlib>
 using namespace metal;
+#include "common/stage.h"
 
 struct FaultParams {
   uint n;
@@ -74,4 +75,72 @@ kernel void fault_flags(device float* out [[buffer(0)]], constant FaultParams& p
   s[i] = float(i);
   threadgroup_barrier(mem_flags::mem_device);
   out[i] = s[p.n - 1 - i];
+}
+
+kernel void fault_async_none(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                             threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  out[i] = float(i);
+  threadgroup_barrier(mem_flags::mem_device);
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  async_wait<0>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = s[p.n - 1 - i];
+}
+
+kernel void fault_async_no_barrier(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                                   threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  out[i] = float(i);
+  threadgroup_barrier(mem_flags::mem_device);
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  async_wait<0>();
+  out[i] = s[p.n - 1 - i];
+}
+
+// Waits for all but the newest commit, which is the one it needs.
+kernel void fault_async_short_wait(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                                   threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  out[i] = float(i);
+  threadgroup_barrier(mem_flags::mem_device);
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  async_wait<1>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = s[p.n - 1 - i];
+  async_wait<0>();
+}
+
+kernel void fault_async_no_wait(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                                threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = s[i];
+}
+
+// The second copy starts while others may still read what the first one brought.
+kernel void fault_async_early(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                              threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  out[i] = float(i);
+  threadgroup_barrier(mem_flags::mem_device);
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  async_wait<0>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float value = s[p.n - 1 - i];
+  if (i < p.n / 4) async_copy16(s + 4 * i, out + 4 * i, true);
+  async_commit();
+  async_wait<0>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = value;
+}
+
+kernel void fault_async_alignment(device float* out [[buffer(0)]], constant FaultParams& p [[buffer(1)]],
+                                  threadgroup float* s [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]]) {
+  if (i < p.n / 8) async_copy16(s + 4 * i + 2, out + 4 * i, true);
+  async_commit();
+  async_wait<0>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = s[i];
 }

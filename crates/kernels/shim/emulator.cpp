@@ -94,9 +94,34 @@ void barrier(int flags, Site site) {
   if (group.lockstep) to_scheduler();
 }
 
+void copy_begin(void* to, const void* from, Site site) {
+  Thread& me = *current;
+  if (((uintptr_t)to | (uintptr_t)from) % 16) fail("%s:%d: an asynchronous copy off its 16-byte boundary", site.file, site.line);
+  if (me.copy_count == kMostCopies) fail("%s:%d: more than %u asynchronous copies under way", site.file, site.line, kMostCopies);
+  memset(to, 0xff, 16);
+  me.copies[me.copy_count++] = {to, from, me.commits};
+}
+
+void copies_commit() { current->commits++; }
+
+void copies_wait(uint32_t pending) {
+  Thread& me = *current;
+  // Let others run into the poison.
+  if (me.copy_count) to_scheduler();
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < me.copy_count; i++) {
+    Copy copy = me.copies[i];
+    if (copy.commits + pending >= me.commits) me.copies[kept++] = copy;
+    else if (copy.from) memcpy(copy.to, copy.from, 16);
+    else memset(copy.to, 0, 16);
+  }
+  me.copy_count = kept;
+}
+
 static void thread_main() {
   Thread& me = *current;
   me.group->entry(me);
+  if (me.copy_count) fail("returned with %u asynchronous copies under way", me.copy_count);
   me.state = State::Done;
   me.simdgroup->live--;
   me.group->live--;
@@ -121,6 +146,8 @@ struct Worker {
   size_t stacks_bytes;
   Thread* threads;
   Simdgroup* simdgroups;
+  Copy* copies;
+  size_t copies_bytes;
   char* memory_map;
   size_t memory_map_bytes;
 };
@@ -152,7 +179,7 @@ static void reset(Worker& worker) {
     Simdgroup& simdgroup = worker.simdgroups[index / 32];
     if (index % 32 == 0) memset(&simdgroup, 0, sizeof simdgroup);
     Thread& one = worker.threads[index];
-    one = {nullptr, &simdgroup, &group, index % 32, index, {}, State::Ready};
+    one = {nullptr, &simdgroup, &group, index % 32, index, {}, State::Ready, worker.copies + (size_t)index * kMostCopies, 0, 0};
     one.position = {index % group.threads.x, index / group.threads.x % group.threads.y,
                     index / group.threads.x / group.threads.y};
     simdgroup.lanes[one.lane] = &one;
@@ -261,6 +288,8 @@ extern "C" Worker* mettle_emu_worker_new(void (*entry)(Thread&), void* const* bu
   worker->simdgroups = (Simdgroup*)calloc((group.size + 31) / 32, sizeof(Simdgroup));
   worker->stacks_bytes = group.size * kStackBytes;
   worker->stacks = map(worker->stacks_bytes);
+  worker->copies_bytes = group.size * kMostCopies * sizeof(Copy);
+  worker->copies = (Copy*)map(worker->copies_bytes);
   if (memory_bytes) {
     group.memory_bytes = memory_bytes;
     group.snapshot = malloc(memory_bytes);
@@ -297,6 +326,7 @@ extern "C" int mettle_emu_worker_run(Worker* worker, const uint32_t* position, c
 
 extern "C" void mettle_emu_worker_free(Worker* worker) {
   munmap(worker->stacks, worker->stacks_bytes);
+  munmap(worker->copies, worker->copies_bytes);
   if (worker->memory_map) munmap(worker->memory_map, worker->memory_map_bytes);
 #if defined(MSL_FLAT)
   free(worker->group.memory);

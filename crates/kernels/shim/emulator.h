@@ -12,6 +12,10 @@ struct Simdgroup;
 struct Threadgroup;
 enum class State : uint8_t { Ready, AtSimd, AtBarrier, Done };
 
+// An asynchronous copy of 16 bytes, of zeros where `from` is null; `commits` counts those before it.
+struct Copy { void* to; const void* from; uint32_t commits; };
+constexpr uint32_t kMostCopies = 256;
+
 // One GPU thread: a fiber with its own stack.
 struct Thread {
   void* stack_pointer;
@@ -20,6 +24,8 @@ struct Thread {
   uint32_t lane, index;
   Vec3 position;
   State state;
+  Copy* copies;
+  uint32_t copy_count, commits;
 };
 
 // Lanes meet in collectives; the last to arrive computes for all.
@@ -54,4 +60,8 @@ extern thread_local Thread* current __attribute__((tls_model("initial-exec")));
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void meet(void* slot, void (*collective)(Simdgroup&), Site site);
 void barrier(int flags, Site site);
+// A copy under way may land at any time: its target is poison until the wait, which brings the bytes.
+void copy_begin(void* to, const void* from, Site site);
+void copies_commit();
+void copies_wait(uint32_t pending);
 }  // namespace emu

@@ -201,4 +201,12 @@ inline uint atomic_load_explicit(threadgroup atomic_uint* p, memory_order) { ret
 inline void atomic_store_explicit(threadgroup atomic_uint* p, uint v, memory_order) { p->value = v; }
 inline uint atomic_fetch_add_explicit(threadgroup atomic_uint* p, uint v, memory_order) { uint old = p->value; p->value = old + v; return old; }
 }  // namespace metal
+
+// The asynchronous copies of common/stage.h.
+#define METTLE_OWN_ASYNC_COPY
+template <class T> inline void async_copy16(threadgroup T* to, const device T* from, bool inside, emu::Site site = MSL_HERE) {
+  emu::copy_begin((void*)to, inside ? (const void*)from : nullptr, site);
+}
+inline void async_commit() { emu::copies_commit(); }
+template <int PENDING> inline void async_wait() { emu::copies_wait(PENDING); }
 #undef MSL_HERE

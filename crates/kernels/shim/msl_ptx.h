@@ -138,8 +138,8 @@ inline void load_x4(uint (&r)[4], uint at) {
 inline void load_x2(uint (&r)[2], uint at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
-inline void load_x2_transposed(uint (&r)[2], uint at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+inline void load_x4_transposed(uint (&r)[4], uint at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 template <class T> struct Mma;
 #define PTX_MMA(T, NAME)                                                                                                \
@@ -164,8 +164,17 @@ inline void tile_mma(metal::simdgroup_matrix<float, 8, 8> (&acc)[TM][TN], const 
 #pragma unroll
   for (int k = 0; k < TK; k += 2) {
     uint bs[TN][2];
+    if constexpr (TN % 2 == 0) {
 #pragma unroll
-    for (int j = 0; j < TN; j++) ptx::load_x2(bs[j], ptx::shared_address(b + (8 * j + (lane & 7)) * b_stride + 8 * k + ((lane >> 3) & 1) * 8));
+      for (int j = 0; j < TN; j += 2) {
+        uint two[4];
+        ptx::load_x4(two, ptx::shared_address(b + (8 * j + (lane & 7) + (lane >> 4) * 8) * b_stride + 8 * k + ((lane >> 3) & 1) * 8));
+        bs[j][0] = two[0]; bs[j][1] = two[1]; bs[j + 1][0] = two[2]; bs[j + 1][1] = two[3];
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < TN; j++) ptx::load_x2(bs[j], ptx::shared_address(b + (8 * j + (lane & 7)) * b_stride + 8 * k + ((lane >> 3) & 1) * 8));
+    }
 #pragma unroll
     for (int i = 0; i < TM; i += 2) {
       uint as[4];
@@ -186,20 +195,48 @@ inline void tile_mma(metal::simdgroup_matrix<float, 8, 8> (&acc)[TM][TN], const 
   }
 }
 
-// acc += A · B: A eight rows in fragments, B at [8 TK][8 TN], rows of threadgroup memory.
-template <int TN, int TK, class T>
-inline void tile_mma_rows(metal::simdgroup_matrix<float, 8, 8> (&acc)[TN], metal::simdgroup_matrix<T, 8, 8> (&a)[TK], const threadgroup T* b, uint b_stride) {
-  static_assert(TK % 2 == 0, "mma works on 16 of k");
+// acc += A · B: A in fragments, [8 TM][8 TK]; B at [8 TK][8 TN], rows of threadgroup memory.
+template <int TM, int TN, int TK, class T>
+inline void tile_mma_rows(metal::simdgroup_matrix<float, 8, 8> (&acc)[TM][TN], metal::simdgroup_matrix<T, 8, 8> (&a)[TM][TK], const threadgroup T* b, uint b_stride) {
+  static_assert(TK % 2 == 0 && TN % 2 == 0 && (TM == 1 || TM % 2 == 0), "mma works on 16x16 of A and 16 of n at a time");
   const uint lane = ptx::thread_index_in_simdgroup();
 #pragma unroll
   for (int k = 0; k < TK; k += 2) {
-    const uint as[4] = {ptx::pair<T>(a[k].elements), 0, ptx::pair<T>(a[k + 1].elements), 0};
 #pragma unroll
-    for (int j = 0; j < TN; j++) {
-      uint bs[2];
-      ptx::load_x2_transposed(bs, ptx::shared_address(b + (8 * k + (lane & 15)) * b_stride + 8 * j));
-      metal::vec<float, 2> unused = {0.0f, 0.0f};
-      ptx::Mma<T>::run(acc[j].elements, unused, as, bs);
+    for (int j = 0; j < TN; j += 2) {
+      uint two[4];
+      ptx::load_x4_transposed(two, ptx::shared_address(b + (8 * k + (lane & 15)) * b_stride + 8 * j + (lane >> 4) * 8));
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        const uint bs[2] = {two[2 * n], two[2 * n + 1]};
+#pragma unroll
+        for (int i = 0; i < TM; i += 2) {
+          if constexpr (TM == 1) {
+            const uint as[4] = {ptx::pair<T>(a[0][k].elements), 0, ptx::pair<T>(a[0][k + 1].elements), 0};
+            metal::vec<float, 2> unused = {0.0f, 0.0f};
+            ptx::Mma<T>::run(acc[0][j + n].elements, unused, as, bs);
+          } else {
+            const uint as[4] = {ptx::pair<T>(a[i][k].elements), ptx::pair<T>(a[i + 1][k].elements), ptx::pair<T>(a[i][k + 1].elements), ptx::pair<T>(a[i + 1][k + 1].elements)};
+            ptx::Mma<T>::run(acc[i][j + n].elements, acc[i + 1][j + n].elements, as, bs);
+          }
+        }
+      }
     }
   }
+}
+
+// The asynchronous copies of common/stage.h.
+#define METTLE_OWN_ASYNC_COPY
+template <class T> inline void async_copy16(threadgroup T* to, const device T* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(ptx::shared_address(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+inline void async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int PENDING> inline void async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory"); }
+
+// Of common/quantized.h: the compiler would make two of it.
+#define METTLE_OWN_MASKED_OR
+inline uint masked_or(uint bits, uint mask, uint other) {
+  uint both;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(both) : "r"(bits), "r"(mask), "r"(other));
+  return both;
 }

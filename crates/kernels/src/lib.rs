@@ -14,6 +14,7 @@ pub mod repack;
 pub mod select;
 mod signature;
 mod source;
+pub mod suite;
 mod token;
 mod translate;
 
@@ -26,6 +27,7 @@ pub use signature::{AddressSpace, FunctionConstant, Interface, Parameter, Signat
 pub use source::{Source, self_tests, sources};
 pub use translate::{Target, constant_setter, emulator_symbol, translate};
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// One `.metal` file with all that it offers.
@@ -66,13 +68,14 @@ pub fn signatures() -> impl Iterator<Item = &'static Signature> {
 
 /// The entry point that hosts call `host_name`, and the file it is in.
 pub fn signature(host_name: &str) -> Option<(&'static Library, &'static Signature)> {
-    find(libraries(), host_name)
-}
-
-fn find<'a>(libraries: &'a [Library], host_name: &str) -> Option<(&'a Library, &'a Signature)> {
-    libraries.iter().find_map(|library| {
-        let signatures = &library.interface.signatures;
-        let found = signatures.iter().find(|s| s.host_name == host_name)?;
-        Some((library, found))
-    })
+    type ByName = HashMap<&'static str, (&'static Library, &'static Signature)>;
+    static BY_NAME: OnceLock<ByName> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| {
+        let all = libraries().iter().flat_map(|library| {
+            let signatures = library.interface.signatures.iter();
+            signatures.map(move |s| (s.host_name.as_str(), (library, s)))
+        });
+        all.collect()
+    });
+    by_name.get(host_name).copied()
 }

@@ -21,12 +21,12 @@ impl Scalar {
         }
     }
 
-    fn bytes(self) -> Vec<u8> {
+    fn write(self, out: &mut [u8]) {
         match self {
-            Scalar::U32(v) => v.to_le_bytes().to_vec(),
-            Scalar::I32(v) => v.to_le_bytes().to_vec(),
-            Scalar::F32(v) => v.to_le_bytes().to_vec(),
-            Scalar::U64(v) => v.to_le_bytes().to_vec(),
+            Scalar::U32(v) => out[..4].copy_from_slice(&v.to_le_bytes()),
+            Scalar::I32(v) => out[..4].copy_from_slice(&v.to_le_bytes()),
+            Scalar::F32(v) => out[..4].copy_from_slice(&v.to_le_bytes()),
+            Scalar::U64(v) => out[..8].copy_from_slice(&v.to_le_bytes()),
         }
     }
 }
@@ -78,6 +78,15 @@ impl ParamsLayout {
     /// The struct's bytes; every field must be given, once, with its own type.
     pub fn pack(&self, values: &[(&str, Scalar)]) -> Result<Vec<u8>, BindingError> {
         let mut bytes = vec![0; self.bytes];
+        self.pack_into(values, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same without an allocation, into exactly `self.bytes` bytes.
+    pub fn pack_into(&self, values: &[(&str, Scalar)], out: &mut [u8]) -> Result<(), BindingError> {
+        assert_eq!(out.len(), self.bytes, "{}: bytes of params", self.name);
+        // What lies between fields is zero, so that equal params have equal bytes.
+        out.fill(0);
         for &(name, value) in values {
             let field = self.fields.iter().find(|f| f.name == name).ok_or_else(|| {
                 BindingError::UnknownField {
@@ -93,8 +102,7 @@ impl ParamsLayout {
                     given: value.type_name(),
                 });
             }
-            let value = value.bytes();
-            bytes[field.offset..field.offset + value.len()].copy_from_slice(&value);
+            value.write(&mut out[field.offset..]);
         }
         let given = |field: &&Field| !values.iter().any(|(name, _)| *name == field.name);
         match self.fields.iter().find(given) {
@@ -102,7 +110,7 @@ impl ParamsLayout {
                 kernel: self.name.clone(),
                 name: field.name.clone(),
             }),
-            None => Ok(bytes),
+            None => Ok(()),
         }
     }
 }

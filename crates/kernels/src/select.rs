@@ -1,75 +1,24 @@
 //! Owns the choice of kernel and grid: pure functions of shape, type and device profile. Knows no buffer.
 
 mod attention;
+mod launch;
 mod linear;
+mod profile;
+mod tile;
 
 pub use attention::{
-    DecodeChoice, DecodeShape, PREFILL_TILE, PrefillShape, attention_decode, attention_prefill,
-    padded_head_dim,
+    DecodeChoice, DecodeShape, PrefillShape, attention_decode, attention_prefill, padded_head_dim,
 };
-pub use linear::{LinearShape, Weight, linear};
+pub use launch::{Constants, Launch};
+pub use linear::{LinearChoice, LinearShape, Weight, linear};
 
-use crate::signature::Signature;
+pub use profile::{DeviceProfile, LinearProfile, MatrixTiles};
+pub use tile::{DENSE_TILES, MatrixTile, QUANTIZED_TILES};
 
-/// What tunes the choice. Numbers, not names: a new chip is a new row of numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceProfile {
-    /// GPU cores (Apple), streaming multiprocessors (NVIDIA).
-    pub cores: u32,
-    /// Columns of the output that a simdgroup makes when there is one row: 1 or 4.
-    pub columns_per_simdgroup: u32,
-    /// Rows up to which lanes split K instead of using matrices.
-    pub small_rows: u32,
-    pub matrix_tile: MatrixTile,
-}
-
-/// Rows, columns and depth of a matrix tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MatrixTile {
-    T64x32x32,
-    T64x64x16,
-    T32x32x32,
-}
-
-impl MatrixTile {
-    const fn sizes(self) -> (u32, u32, u32) {
-        match self {
-            MatrixTile::T64x32x32 => (64, 32, 32),
-            MatrixTile::T64x64x16 => (64, 64, 16),
-            MatrixTile::T32x32x32 => (32, 32, 32),
-        }
-    }
-}
-
-impl DeviceProfile {
-    /// Up to 20 cores is a base or Pro chip, above a Max or Ultra. The crossover is a guess until it is measured on one.
-    pub const fn apple(cores: u32) -> DeviceProfile {
-        DeviceProfile {
-            cores,
-            columns_per_simdgroup: 4,
-            small_rows: 8,
-            matrix_tile: if cores <= 20 {
-                MatrixTile::T64x32x32
-            } else {
-                MatrixTile::T64x64x16
-            },
-        }
-    }
-
-    /// Measured on an H200, bf16: GEMV 28672x4096 4.05 TB/s by one column a simdgroup, 3.56 by four; GEMM 8192x4096x4096
-    /// 103 TFLOP/s by 64x64x16, 83 by 64x32x32.
-    pub const fn nvidia(multiprocessors: u32) -> DeviceProfile {
-        DeviceProfile {
-            cores: multiprocessors,
-            columns_per_simdgroup: 1,
-            small_rows: 8,
-            matrix_tile: MatrixTile::T64x64x16,
-        }
-    }
-}
+use launch::kernel;
 
 /// How a tensor is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     F16,
     Bf16,
@@ -77,7 +26,7 @@ pub enum Element {
 }
 
 impl Element {
-    const fn suffix(self) -> &'static str {
+    pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Element::F16 => "f16",
             Element::Bf16 => "bf16",
@@ -85,7 +34,7 @@ impl Element {
         }
     }
 
-    const fn bytes(self) -> usize {
+    pub(crate) const fn bytes(self) -> usize {
         match self {
             Element::F16 | Element::Bf16 => 2,
             Element::F32 => 4,
@@ -93,47 +42,28 @@ impl Element {
     }
 }
 
-/// One dispatch, all but its buffers and params.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
-    pub kernel: &'static Signature,
-    pub threadgroups: [u32; 3],
-    pub threads: u32,
-    pub threadgroup_bytes: usize,
-    /// Function constants by name.
-    pub constants: Vec<(&'static str, u32)>,
-}
-
-/// A name that was put together here and is in no source is a bug, which the tests look for.
-fn kernel(host_name: &str) -> &'static Signature {
-    let found = crate::signature(host_name);
-    found
-        .unwrap_or_else(|| panic!("there is no kernel {host_name}"))
-        .1
-}
-
 /// Root-mean-square norm: a threadgroup a row.
 pub fn rms_norm(element: Element, rows: u32, has_add: bool, has_weight: bool) -> Launch {
     Launch {
-        kernel: kernel(&format!("rms_norm_{}", element.suffix())),
+        kernel: kernel(format_args!("rms_norm_{}", element.suffix())),
         threadgroups: [rows, 1, 1],
         threads: 256,
         threadgroup_bytes: 256 / 32 * 4,
-        constants: vec![
+        constants: Constants::new(&[
             ("has_add", has_add.into()),
             ("has_weight", has_weight.into()),
-        ],
+        ]),
     }
 }
 
-/// `silu_mul`, `embed` and `gather`: a thread an element.
+/// `add`, `silu_mul`, `embed`, `embed_q8_0`, `embed_q4_1` and `gather`: a thread an element.
 pub fn elementwise(name: &str, element: Element, rows: u32, width: u32) -> Launch {
     Launch {
-        kernel: kernel(&format!("{name}_{}", element.suffix())),
+        kernel: kernel(format_args!("{name}_{}", element.suffix())),
         threadgroups: [width.div_ceil(256), rows, 1],
         threads: 256,
         threadgroup_bytes: 0,
-        constants: Vec::new(),
+        constants: Constants::default(),
     }
 }
 
@@ -146,22 +76,22 @@ pub fn rope_kv_write(
     interleaved: bool,
 ) -> Launch {
     Launch {
-        kernel: kernel(&format!("rope_kv_write_{}", element.suffix())),
+        kernel: kernel(format_args!("rope_kv_write_{}", element.suffix())),
         threadgroups: [heads + kv_heads, tokens, 1],
         threads: 64,
         threadgroup_bytes: 0,
-        constants: vec![("interleaved", interleaved.into())],
+        constants: Constants::new(&[("interleaved", interleaved.into())]),
     }
 }
 
 /// A simdgroup a head and token.
 pub fn head_norm(element: Element, tokens: u32, heads: u32) -> Launch {
     Launch {
-        kernel: kernel(&format!("head_norm_{}", element.suffix())),
+        kernel: kernel(format_args!("head_norm_{}", element.suffix())),
         threadgroups: [heads, tokens, 1],
         threads: 32,
         threadgroup_bytes: 0,
-        constants: Vec::new(),
+        constants: Constants::default(),
     }
 }
 
@@ -174,11 +104,11 @@ pub fn top_k(rows: u32, width: u32, k: u32) -> Option<Launch> {
         return None;
     }
     Some(Launch {
-        kernel: kernel("top_k_f32"),
+        kernel: kernel(format_args!("top_k_f32")),
         threadgroups: [rows, 1, 1],
         threads: 256,
         threadgroup_bytes: (256 + 16 + 2 * 256) * 4,
-        constants: Vec::new(),
+        constants: Constants::default(),
     })
 }
 
@@ -195,7 +125,14 @@ mod tests {
                 [12, 5, 1]
             );
             assert_eq!(head_norm(element, 5, 9).threadgroups, [9, 5, 1]);
-            for name in ["silu_mul", "embed", "gather"] {
+            for name in [
+                "add",
+                "silu_mul",
+                "embed",
+                "embed_q8_0",
+                "embed_q4_1",
+                "gather",
+            ] {
                 assert_eq!(elementwise(name, element, 7, 257).threadgroups, [2, 7, 1]);
             }
         }

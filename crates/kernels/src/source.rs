@@ -18,12 +18,16 @@ macro_rules! files {
 static SOURCES: &[Source] = files![
     "attention_decode.metal",
     "attention_prefill.metal",
+    "attention_prefill_staged.metal",
     "elementwise.metal",
     "head_norm.metal",
     "linear.metal",
     "linear_quantized.metal",
+    "linear_quantized_staged.metal",
+    "linear_reduce.metal",
     "linear_small.metal",
     "linear_small_quantized.metal",
+    "linear_staged.metal",
     "rms_norm.metal",
     "rope.metal",
     "top_k.metal",
@@ -32,10 +36,14 @@ static SOURCES: &[Source] = files![
 static SELF_TESTS: &[Source] = files!["selftest.metal"];
 
 static HEADERS: &[Source] = files![
+    "common/attention_prefill.h",
     "common/element.h",
     "common/fragment.h",
     "common/lane.h",
     "common/linear.h",
+    "common/linear_dense.h",
+    "common/linear_quantized.h",
+    "common/linear_tile.h",
     "common/pages.h",
     "common/quantized.h",
     "common/reduce.h",

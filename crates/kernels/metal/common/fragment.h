@@ -34,17 +34,18 @@ inline void tile_mma(thread simdgroup_matrix<float, 8, 8> (&acc)[TM][TN],
   }
 }
 
-// acc += A · B: A eight rows in fragments, B at [8 TK][8 TN], rows of threadgroup memory.
-template <int TN, int TK, typename T>
-inline void tile_mma_rows(thread simdgroup_matrix<float, 8, 8> (&acc)[TN],
-                          thread simdgroup_matrix<T, 8, 8> (&a)[TK],
+// acc += A · B: A in fragments, [8 TM][8 TK]; B at [8 TK][8 TN], rows of threadgroup memory.
+template <int TM, int TN, int TK, typename T>
+inline void tile_mma_rows(thread simdgroup_matrix<float, 8, 8> (&acc)[TM][TN],
+                          thread simdgroup_matrix<T, 8, 8> (&a)[TM][TK],
                           const threadgroup T* b, uint b_stride) {
   for (int k = 0; k < TK; ++k)
     #pragma unroll
     for (int j = 0; j < TN; ++j) {
       simdgroup_matrix<T, 8, 8> bs;
       simdgroup_load(bs, b + 8 * k * b_stride + 8 * j, b_stride);
-      simdgroup_multiply_accumulate(acc[j], a[k], bs, acc[j]);
+      #pragma unroll
+      for (int i = 0; i < TM; ++i) simdgroup_multiply_accumulate(acc[i][j], a[i][k], bs, acc[i][j]);
     }
 }
 #endif

@@ -1,11 +1,11 @@
 //! Owns the choice of attention kernels and the split of contexts over threadgroups.
 
-use super::{DeviceProfile, Element, Launch, kernel};
+use super::{Constants, DeviceProfile, Element, Launch, kernel};
 
 /// Head sizes that kernels exist for.
 const HEAD_DIMS: [u32; 3] = [32, 64, 128];
-/// A part of a context has at least so many tokens: fewer do not pay for the second kernel.
-const MIN_PART_TOKENS: u32 = 256;
+/// Tokens of a part of a context where the split may depend on nothing else.
+const INVARIANT_PART_TOKENS: u32 = 256;
 /// Threadgroups that keep a core busy.
 const GROUPS_PER_CORE: u32 = 8;
 
@@ -17,7 +17,7 @@ pub fn padded_head_dim(head_dim: u32) -> Option<u32> {
 }
 
 /// Single queries, each over its own context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodeShape {
     pub element: Element,
     pub queries: u32,
@@ -30,7 +30,7 @@ pub struct DecodeShape {
     pub batch_invariant: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeChoice {
     pub attend: Launch,
     /// Adds the parts up; none where the context is not split.
@@ -49,16 +49,16 @@ pub fn attention_decode(shape: &DecodeShape, device: &DeviceProfile) -> Option<D
     let part_tokens = part_tokens(shape, head_blocks, device);
     let parts = shape.longest_context.div_ceil(part_tokens).max(1);
     let suffix = shape.element.suffix();
-    let constants = vec![("is_split", u32::from(parts > 1))];
+    let constants = Constants::new(&[("is_split", u32::from(parts > 1))]);
     let attend = Launch {
-        kernel: kernel(&format!("attention_decode_{suffix}_d{padded}")),
+        kernel: kernel(format_args!("attention_decode_{suffix}_d{padded}")),
         threadgroups: [head_blocks, shape.queries, parts],
         threads: 128,
         threadgroup_bytes: (4 * head_block * (padded + 2) * 4) as usize,
-        constants: constants.clone(),
+        constants,
     };
     let reduce = (parts > 1).then(|| Launch {
-        kernel: kernel(&format!("attention_reduce_{suffix}_d{padded}")),
+        kernel: kernel(format_args!("attention_reduce_{suffix}_d{padded}")),
         threadgroups: [shape.heads, shape.queries, 1],
         threads: 64,
         threadgroup_bytes: 0,
@@ -80,16 +80,16 @@ pub fn attention_decode(shape: &DecodeShape, device: &DeviceProfile) -> Option<D
 /// The smallest number of page-aligned parts that keeps the device busy.
 fn part_tokens(shape: &DecodeShape, head_blocks: u32, device: &DeviceProfile) -> u32 {
     let aligned = |tokens: u32| tokens.next_multiple_of(shape.tokens_per_page);
-    let smallest = aligned(MIN_PART_TOKENS);
     if shape.batch_invariant {
-        return smallest;
+        return aligned(INVARIANT_PART_TOKENS);
     }
+    let smallest = aligned(device.decode_part_tokens);
     let wanted = (GROUPS_PER_CORE * device.cores).div_ceil(head_blocks * shape.queries.max(1));
     aligned(shape.longest_context.div_ceil(wanted.max(1))).max(smallest)
 }
 
-/// Tiles of 32 queries, counted over all sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Tiles of `DeviceProfile::prefill_queries` queries, counted over all sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PrefillShape {
     pub element: Element,
     pub tiles: u32,
@@ -99,115 +99,32 @@ pub struct PrefillShape {
     pub rows_aligned: bool,
 }
 
-/// Queries of one tile.
-pub const PREFILL_TILE: u32 = 32;
-
-pub fn attention_prefill(shape: &PrefillShape) -> Option<Launch> {
+pub fn attention_prefill(shape: &PrefillShape, device: &DeviceProfile) -> Option<Launch> {
     let padded = padded_head_dim(shape.head_dim)?;
-    let keys = if padded == 128 { 16 } else { 32 };
+    let element = shape.element.suffix();
+    let queries = device.prefill_queries;
+    // Rows of keys and of values in threadgroup memory; small tiles have one after the other in the same place.
+    let (kernel, rows) = match (queries, padded) {
+        (64, _) => {
+            let name = format_args!("attention_prefill_{element}_d{padded}_q64");
+            (kernel(name), 32 + 32)
+        }
+        (32, _) => {
+            let keys = if padded == 128 { 16 } else { 32 };
+            let name = format_args!("attention_prefill_{element}_d{padded}");
+            (kernel(name), keys)
+        }
+        _ => return None,
+    };
     Some(Launch {
-        kernel: kernel(&format!(
-            "attention_prefill_{}_d{padded}",
-            shape.element.suffix()
-        )),
+        kernel,
         threadgroups: [shape.heads, shape.tiles, 1],
         threads: 128,
-        threadgroup_bytes: ((PREFILL_TILE + keys) * (padded + 8)) as usize * shape.element.bytes(),
-        constants: vec![("aligned", shape.rows_aligned.into())],
+        threadgroup_bytes: ((queries + rows) * (padded + 8)) as usize * shape.element.bytes(),
+        constants: Constants::new(&[("aligned", shape.rows_aligned.into())]),
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shape(queries: u32, longest_context: u32) -> DecodeShape {
-        DecodeShape {
-            element: Element::F16,
-            queries,
-            heads: 32,
-            kv_heads: 8,
-            head_dim: 128,
-            longest_context,
-            tokens_per_page: 32,
-            batch_invariant: false,
-        }
-    }
-
-    #[test]
-    fn smaller_heads_use_the_next_kernel() {
-        let padded: Vec<_> = [8, 32, 40, 64, 80, 128].map(padded_head_dim).into();
-        let expected = [32, 32, 64, 64, 128, 128].map(Some);
-        assert_eq!(padded, expected);
-        assert_eq!([0, 20, 136, 256].map(padded_head_dim), [None; 4]);
-    }
-
-    #[test]
-    fn contexts_are_split_until_the_device_is_busy() {
-        let device = DeviceProfile::apple(10);
-        let parts = |queries, context| {
-            attention_decode(&shape(queries, context), &device)
-                .unwrap()
-                .parts
-        };
-        assert_eq!(parts(1, 1), 1);
-        assert_eq!(parts(1, 256), 1);
-        assert_eq!(parts(1, 257), 2);
-        assert_eq!(parts(1, 100_000), 10);
-        assert_eq!(parts(16, 100_000), 1);
-    }
-
-    #[test]
-    fn parts_are_whole_pages_and_cover_the_context() {
-        let device = DeviceProfile::nvidia(132);
-        for context in (1..3000).step_by(37) {
-            let choice = attention_decode(&shape(2, context), &device).unwrap();
-            assert!(choice.part_tokens.is_multiple_of(32) && choice.part_tokens >= 256);
-            assert!(choice.parts * choice.part_tokens >= context);
-            assert!((choice.parts - 1) * choice.part_tokens < context);
-            assert_eq!(choice.reduce.is_some(), choice.parts > 1);
-            assert!(choice.attend.threadgroup_bytes <= 16 << 10);
-        }
-    }
-
-    #[test]
-    fn an_invariant_split_sees_no_batch() {
-        let device = DeviceProfile::nvidia(132);
-        let part = |queries| {
-            let shape = DecodeShape {
-                batch_invariant: true,
-                ..shape(queries, 4000)
-            };
-            attention_decode(&shape, &device).unwrap().part_tokens
-        };
-        assert_eq!(part(1), part(64));
-    }
-
-    #[test]
-    fn every_attention_kernel_exists() {
-        for element in [Element::F16, Element::Bf16] {
-            for head_dim in [32, 64, 128] {
-                let long = DecodeShape {
-                    element,
-                    head_dim,
-                    ..shape(1, 5000)
-                };
-                assert!(
-                    attention_decode(&long, &DeviceProfile::apple(40))
-                        .unwrap()
-                        .reduce
-                        .is_some()
-                );
-                let prefill = PrefillShape {
-                    element,
-                    tiles: 3,
-                    heads: 9,
-                    head_dim,
-                    rows_aligned: true,
-                };
-                let launch = attention_prefill(&prefill).unwrap();
-                assert!(launch.threadgroup_bytes <= 16 << 10);
-            }
-        }
-    }
-}
+#[path = "attention_tests.rs"]
+mod tests;

@@ -1,23 +1,27 @@
 //! Owns the tests of the emulator itself: it must run what is right and name what is wrong.
 
-use crate::support::*;
+use crate::suite::SEEDS;
 use mettle_kernels::emulator::{Argument, Buffer, Fault, Kernel, Launch};
 
 const THREADS: usize = 64;
 
 fn run(kernel: &str, seed: u32) -> Result<Vec<f32>, String> {
-    let out = Storage::F32.poisoned(THREADS);
-    let dispatch = Dispatch {
-        kernel: kernel.to_string(),
-        buffers: &[&out],
-        params: &[("n", u(THREADS))],
-        constants: &[],
-        groups: [1, 1, 1],
-        threads: THREADS,
+    let out = Buffer::new(THREADS * 4);
+    let params = (THREADS as u32).to_le_bytes();
+    let launch = Launch {
+        threadgroups: [1, 1, 1],
+        threads: [THREADS as u32, 1, 1],
         threadgroup_bytes: THREADS * 4,
+        seed,
     };
-    dispatch.try_run(seed).map_err(|fault| fault.to_string())?;
-    Ok(Storage::F32.read(&out))
+    let arguments = [Argument::Buffer(&out, 0), Argument::Bytes(&params)];
+    Kernel::find(kernel)
+        .expect("a self test")
+        .dispatch(&arguments, &[], &launch)
+        .map_err(|fault| fault.to_string())?;
+    let floats = out.to_vec();
+    let float = |b: &[u8]| f32::from_le_bytes(b.try_into().unwrap());
+    Ok(floats.chunks_exact(4).map(float).collect())
 }
 
 fn reversed(values: &[f32], add: f32) -> bool {
@@ -39,6 +43,29 @@ fn unwritten_threadgroup_memory_is_nan() {
     for seed in SEEDS {
         let values = run("fault_no_barrier", seed).unwrap();
         assert!(values.iter().any(|v| v.is_nan()), "seed {seed}");
+    }
+}
+
+#[test]
+fn asynchronous_copies_are_seen_after_a_wait_and_a_barrier() {
+    for seed in SEEDS {
+        let values = run("fault_async_none", seed).unwrap();
+        assert!(reversed(&values, 0.0), "seed {seed}");
+        for kernel in [
+            "fault_async_no_barrier",
+            "fault_async_short_wait",
+            "fault_async_early",
+        ] {
+            let values = run(kernel, seed).unwrap();
+            assert!(values.iter().any(|v| v.is_nan()), "{kernel} seed {seed}");
+        }
+        let error = run("fault_async_no_wait", seed).unwrap_err();
+        assert!(
+            error.contains("returned with 1 asynchronous copies under way"),
+            "{error}"
+        );
+        let error = run("fault_async_alignment", seed).unwrap_err();
+        assert!(error.contains("off its 16-byte boundary"), "{error}");
     }
 }
 
@@ -68,7 +95,7 @@ fn faults_are_errors_that_name_the_line() {
         ("fault_early_return", "after a lane has returned"),
         (
             "fault_flags",
-            "selftest.metal:75: threadgroup memory was written before a barrier without mem_threadgroup",
+            "selftest.metal:76: threadgroup memory was written before a barrier without mem_threadgroup",
         ),
     ];
     for (kernel, message) in expected {

@@ -1,10 +1,6 @@
-//! Owns the kernel tests: every kernel on the emulator, against an f64 reference.
+//! Owns the tests of the kernels on the emulator, and of the emulator itself.
 #![cfg(feature = "emulator")]
 
-mod attention;
 mod emulator;
-mod linear;
-mod rows;
 mod sanitizer;
-mod support;
-mod top_k;
+mod suite;

@@ -1,13 +1,14 @@
 //! Owns a paged KV cache for attention tests: pages in no order, NaN wherever no token was written.
 
-use super::*;
+use super::numbers::{random, words};
+use crate::select::Element;
 
-pub struct Cache {
+pub(super) struct Cache {
     pub kv_heads: usize,
     pub head_dim: usize,
     /// Context length of each sequence.
     pub contexts: Vec<usize>,
-    pub pages: Buffer,
+    pub pages: Vec<u8>,
     pub page_stride: usize,
     pub layer_offset: usize,
     /// Where each sequence's blocks start, its first page subtracted: sequences with a window miss early pages.
@@ -20,7 +21,7 @@ pub struct Cache {
 impl Cache {
     /// Pages that `window` hides from every query from `first_query` on are not there.
     pub fn new(
-        storage: Storage,
+        element: Element,
         kv_heads: usize,
         head_dim: usize,
         tokens_per_page: usize,
@@ -53,14 +54,14 @@ impl Cache {
         let blocks: Vec<u32> = (0..page_numbers.len())
             .map(|i| ((i * 7 + 3) % count) as u32)
             .collect();
-        let width = contexts.iter().max().unwrap() * kv_heads * head_dim;
-        let keys = random(storage, 41, contexts.len() * width);
-        let values = random(storage, 42, contexts.len() * width);
+        let width = contexts.iter().max().expect("a context") * kv_heads * head_dim;
+        let keys = random(element, 41, contexts.len() * width);
+        let values = random(element, 42, contexts.len() * width);
         let mut cache = Cache {
             kv_heads,
             head_dim,
             contexts: contexts.to_vec(),
-            pages: Buffer::new(0),
+            pages: Vec::new(),
             page_stride,
             layer_offset,
             tables,
@@ -85,12 +86,12 @@ impl Cache {
                 }
             }
         }
-        cache.pages = storage.buffer(&pool);
+        cache.pages = element.encode(&pool);
         cache
     }
 
     fn at(&self, sequence: usize, token: usize, head: usize) -> usize {
-        let longest = self.contexts.iter().max().unwrap();
+        let longest = self.contexts.iter().max().expect("a context");
         ((sequence * longest + token) * self.kv_heads + head) * self.head_dim
     }
 
@@ -138,7 +139,7 @@ impl Cache {
         out
     }
 
-    pub fn signed(values: &[i32]) -> Buffer {
+    pub fn signed(values: &[i32]) -> Vec<u8> {
         words(&values.iter().map(|v| *v as u32).collect::<Vec<_>>())
     }
 }
