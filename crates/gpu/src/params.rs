@@ -98,7 +98,7 @@ params! {
     AddParams { width: u32, a_stride: u32, b_stride: u32, out_stride: u32 }
     EmbedParams { width: u32, vocabulary: u32, out_stride: u32, scale: f32 }
     GatherParams { width: u32, x_stride: u32, out_stride: u32 }
-    TopKParams { width: u32, stride: u32, k: u32 }
+    TopKParams { width: u32, stride: u32, k: u32, part_width: u32, parts: u32 }
     LinearParams { m: u32, n: u32, k: u32, x_stride: u32, residual_stride: u32, out_stride: u32, part_k: u32 }
     LinearReduceParams { m: u32, n: u32, parts: u32, residual_stride: u32, out_stride: u32 }
     RopeParams {

@@ -88,22 +88,52 @@ impl Recorder<'_> {
         commands.barrier();
     }
 
-    /// The step's `k` largest logits of each row.
+    /// The step's `k` largest logits of each row. Long rows are cut into parts, whose results are looked through again.
     pub fn top_k(&mut self, commands: &mut Commands, logits: Slice, k: u32) {
         let x = self.rows(logits);
-        let launch = select::top_k(self.logit_rows, x.width, k).expect("checked by submit");
+        let choice = select::top_k(self.logit_rows, x.width, k).expect("checked by submit");
+        let ids = Place::new(self.buffers.top_ids, 0, "uint");
+        let values = Place::new(self.buffers.top_values, 0, "float");
+        commands.barrier();
+        self.partial_bytes = 0;
+        let found = (self.logit_rows * choice.parts * k) as usize;
+        let (part_ids, part_values) = match choice.merge {
+            Some(_) => (self.partials(found).of("uint"), self.partials(found)),
+            None => (ids, values),
+        };
+        let unused = self.unused("uint");
         let binds = [
             reads("logits", x.place),
-            writes("ids", Place::new(self.buffers.top_ids, 0, "uint")),
-            writes("values", Place::new(self.buffers.top_values, 0, "float")),
+            reads("candidates", unused),
+            writes("ids", part_ids),
+            writes("values", part_values),
         ];
         let params = TopKParams {
             width: x.width,
             stride: x.stride,
             k,
+            part_width: choice.part_width,
+            parts: choice.parts,
         };
-        commands.barrier();
-        commands.dispatch(launch, &binds, &params);
+        commands.dispatch(choice.main, &binds, &params);
+        if let Some(merge) = choice.merge {
+            commands.barrier();
+            let binds = [
+                reads("logits", part_values),
+                reads("candidates", part_ids),
+                writes("ids", ids),
+                writes("values", values),
+            ];
+            let width = choice.parts * k;
+            let params = TopKParams {
+                width,
+                stride: width,
+                k,
+                part_width: width,
+                parts: 1,
+            };
+            commands.dispatch(merge, &binds, &params);
+        }
     }
 
     fn rows_of(&self, dim: Dim) -> u32 {

@@ -4,6 +4,24 @@ using namespace metal;
 #include "common/element.h"
 #include "common/linear.h"
 
+// Adds the products of eight columns of K.
+template <typename T, int ROWS, int COLUMNS>
+inline void add_products(thread float (&sums)[ROWS][COLUMNS], thread vec<uint, 4> (&x_bits)[ROWS],
+                         thread vec<uint, 4> (&w_bits)[COLUMNS]) {
+  float w[COLUMNS][8];
+  #pragma unroll
+  for (int c = 0; c < COLUMNS; ++c) widen8<T>(w_bits[c], w[c]);
+  #pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    float v[8];
+    widen8<T>(x_bits[r], v);
+    #pragma unroll
+    for (int c = 0; c < COLUMNS; ++c)
+      #pragma unroll
+      for (int i = 0; i < 8; ++i) sums[r][c] = fma(v[i], w[c][i], sums[r][c]);
+  }
+}
+
 // A simdgroup makes COLUMNS columns of out for ROWS rows of x, which it keeps against each stretch of W.
 // `rows` names rows of x, where not all are wanted. Grid: columns by rows.
 template <typename T, typename Out, int ROWS, int COLUMNS>
@@ -36,19 +54,31 @@ kernel void linear_small(device const T* x [[buffer(0)]],
     #pragma unroll
     for (int c = 0; c < COLUMNS; ++c) sums[r][c] = 0.0f;
   if (aligned) {
-    for (uint k = lane * 8; k < p.k; k += 256) {
-      float w[COLUMNS][8];
+    // So many loads of W are under way at a time: one alone waits for memory.
+    constexpr uint ahead = COLUMNS < 4 ? 4 / COLUMNS : 1;
+    uint k = lane * 8;
+    for (; k + (ahead - 1) * 256 < p.k; k += ahead * 256) {
+      uint4 w_bits[ahead][COLUMNS];
       #pragma unroll
-      for (int c = 0; c < COLUMNS; ++c) load8(w_rows[c] + k, w[c]);
-      #pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        float v[8];
-        load8(x_rows[r] + k, v);
+      for (uint u = 0; u < ahead; ++u)
         #pragma unroll
-        for (int c = 0; c < COLUMNS; ++c)
-          #pragma unroll
-          for (int i = 0; i < 8; ++i) sums[r][c] = fma(v[i], w[c][i], sums[r][c]);
+        for (int c = 0; c < COLUMNS; ++c) w_bits[u][c] = *(const device uint4*)(w_rows[c] + k + u * 256);
+      #pragma unroll
+      for (uint u = 0; u < ahead; ++u) {
+        uint4 x_bits[ROWS];
+        #pragma unroll
+        for (int r = 0; r < ROWS; ++r) x_bits[r] = *(const device uint4*)(x_rows[r] + k + u * 256);
+        add_products<T>(sums, x_bits, w_bits[u]);
       }
+    }
+    for (; k < p.k; k += 256) {
+      uint4 w_bits[COLUMNS];
+      #pragma unroll
+      for (int c = 0; c < COLUMNS; ++c) w_bits[c] = *(const device uint4*)(w_rows[c] + k);
+      uint4 x_bits[ROWS];
+      #pragma unroll
+      for (int r = 0; r < ROWS; ++r) x_bits[r] = *(const device uint4*)(x_rows[r] + k);
+      add_products<T>(sums, x_bits, w_bits);
     }
   } else {
     for (uint k = lane; k < p.k; k += 32)

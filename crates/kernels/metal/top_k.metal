@@ -2,10 +2,15 @@
 #include <metal_stdlib>
 using namespace metal;
 
+// What is looked through are the results of parts: `candidates` has the ids that they stand for.
+constant bool has_candidates [[function_constant(0)]];
+
 struct TopKParams {
   uint width;
   uint stride;
   uint k;
+  uint part_width;
+  uint parts;
 };
 
 // Grows with the number; NaN counts as the smallest.
@@ -15,22 +20,27 @@ inline uint order_of(float value) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// A threadgroup of 256 threads a row, k at most 256 and at most the row's width. Radix select: four histograms of eight
+// A threadgroup of 256 threads a row and part of it, k at most 256 and at most the part's width; the results of parts lie
+// beside each other. Equal values stand in the order of their ids there, so that looking through them once more keeps
+// ties right. Grid: (row, part). Radix select: four histograms of eight
 // bits, each inside the bin that the last one left; then all above the threshold, and of those equal to it the first few.
 // Threadgroup memory, in uints: 256 counts, 16 of state, 256 chosen keys, 256 chosen indices.
 kernel void top_k_f32(device const float* logits [[buffer(0)]],
-                      device uint* ids [[buffer(1)]],
-                      device float* values [[buffer(2)]],
-                      constant TopKParams& p [[buffer(3)]],
+                      device const uint* candidates [[buffer(1)]],
+                      device uint* ids [[buffer(2)]],
+                      device float* values [[buffer(3)]],
+                      constant TopKParams& p [[buffer(4)]],
                       threadgroup atomic_uint* counts [[threadgroup(0)]],
-                      uint row [[threadgroup_position_in_grid]],
+                      uint2 group [[threadgroup_position_in_grid]],
                       uint thread_index [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]],
                       uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup uint* state = (threadgroup uint*)(counts + 256);
   threadgroup uint* chosen_keys = state + 16;
   threadgroup uint* chosen_ids = chosen_keys + 256;
-  device const float* x = logits + ulong(row) * p.stride;
+  const uint first = group.y * p.part_width;
+  const uint width = min(p.part_width, p.width - first);
+  device const float* x = logits + ulong(group.x) * p.stride + first;
   uint threshold = 0;
   uint wanted = p.k;
   for (uint shift = 32; shift > 0;) {
@@ -38,7 +48,7 @@ kernel void top_k_f32(device const float* logits [[buffer(0)]],
     shift -= 8;
     atomic_store_explicit(&counts[thread_index], 0u, memory_order_relaxed);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint i = thread_index; i < p.width; i += 256) {
+    for (uint i = thread_index; i < width; i += 256) {
       const uint key = order_of(x[i]);
       if ((key & mask) == threshold) atomic_fetch_add_explicit(&counts[(key >> shift) & 255u], 1u, memory_order_relaxed);
     }
@@ -66,9 +76,9 @@ kernel void top_k_f32(device const float* logits [[buffer(0)]],
   }
 
   // Each simdgroup has a stretch of the row, so that equal keys can be counted in order.
-  const uint stretch = (p.width + 255) / 256 * 32;
-  const uint begin = min(simdgroup * stretch, p.width);
-  const uint end = min(begin + stretch, p.width);
+  const uint stretch = (width + 255) / 256 * 32;
+  const uint begin = min(simdgroup * stretch, width);
+  const uint end = min(begin + stretch, width);
   uint above = 0;
   uint equal = 0;
   for (uint i = begin + lane; i < end; i += 32) {
@@ -115,7 +125,8 @@ kernel void top_k_f32(device const float* logits [[buffer(0)]],
       const bool before = chosen_keys[other] > key || (chosen_keys[other] == key && chosen_ids[other] < id);
       rank += before ? 1 : 0;
     }
-    ids[ulong(row) * p.k + rank] = id;
-    values[ulong(row) * p.k + rank] = x[id];
+    const ulong place = (ulong(group.x) * p.parts + group.y) * p.k + rank;
+    ids[place] = has_candidates ? candidates[ulong(group.x) * p.stride + id] : first + id;
+    values[place] = x[id];
   }
 }

@@ -24,10 +24,14 @@ template <class T> T simd_shuffle_up(T, ushort);
 bool simd_any(bool);
 bool simd_all(bool);
 
+// Two elements that can be indexed: what else Apple's type can do is not known here.
+template <class T> struct matrix_elements {
+  thread T& operator[](int);
+};
 template <class T, int Columns, int Rows> struct simdgroup_matrix {
   simdgroup_matrix() = default;
   explicit simdgroup_matrix(T);
-  thread vec<T, 2>& thread_elements();
+  thread matrix_elements<T>& thread_elements();
 };
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;

@@ -91,7 +91,7 @@ fn check_space(tokens: &[Token], at: usize) -> Result<(), KernelError> {
 fn check_statement(tokens: &[Token], at: usize) -> Result<(), KernelError> {
     let end = tokens[at..]
         .iter()
-        .position(|t| t.is(";") || t.is("=") || t.is("("))
+        .position(|t| [";", "=", "(", "["].iter().any(|end| t.is(end)))
         .map_or(tokens.len(), |n| at + n);
     if tokens[at..end].iter().any(|t| t.is("*") || t.is("&")) {
         return Ok(());

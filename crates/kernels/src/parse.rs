@@ -20,6 +20,16 @@ const POSITIONS: [&str; 11] = [
     "simdgroups_per_threadgroup",
 ];
 
+/// Those that Apple's compiler wants all scalar, or all vectors of one width, in one kernel.
+const OF_ONE_WIDTH: [&str; 6] = [
+    "thread_position_in_grid",
+    "thread_position_in_threadgroup",
+    "threadgroup_position_in_grid",
+    "threadgroups_per_grid",
+    "threads_per_grid",
+    "threads_per_threadgroup",
+];
+
 /// A kernel as written, before instantiation.
 struct Definition {
     name: String,
@@ -274,6 +284,23 @@ fn check_indices(name: &Token, parameters: &[Parameter]) -> Result<(), KernelErr
     if !buffers.iter().copied().eq(0..buffers.len() as u32) {
         return Err(name.error(format!(
             "the buffers of {} are {buffers:?}, not 0, 1, 2 ...",
+            name.text
+        )));
+    }
+    let mut widths = parameters
+        .iter()
+        .filter_map(|parameter| match &parameter.source {
+            Source::Position(position) if OF_ONE_WIDTH.contains(&position.as_str()) => Some(
+                parameter
+                    .element
+                    .trim_start_matches(|c: char| !c.is_ascii_digit()),
+            ),
+            _ => None,
+        });
+    let first = widths.next();
+    if widths.any(|width| Some(width) != first) {
+        return Err(name.error(format!(
+            "the positions of {} are of several widths: all scalar, or all vectors of one width",
             name.text
         )));
     }

@@ -128,3 +128,14 @@ fn two_kernels_of_one_name_are_refused() {
         expect!["k.metal:2: two kernels have the host name k"],
     );
 }
+
+/// As Apple's compiler does; clang would take it.
+#[test]
+fn positions_of_several_widths_are_refused() {
+    refused(
+        "kernel void k(device float* x [[buffer(0)]], uint2 g [[threadgroup_position_in_grid]], uint n [[threads_per_threadgroup]]) {}",
+        expect![
+            "k.metal:1: the positions of k are of several widths: all scalar, or all vectors of one width"
+        ],
+    );
+}

@@ -98,17 +98,45 @@ pub fn head_norm(element: Element, tokens: u32, heads: u32) -> Launch {
 /// The largest k that the kernel takes.
 pub const TOP_K_LIMIT: u32 = 256;
 
-/// A threadgroup a row; none for a k beyond the limit or the row's width.
-pub fn top_k(rows: u32, width: u32, k: u32) -> Option<Launch> {
+/// A part of a row has at least so many logits: fewer do not pay for the second pass.
+const TOP_K_PART: u32 = 2048;
+/// Parts of one row: their results are looked through by one threadgroup.
+const TOP_K_PARTS: u32 = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopKChoice {
+    /// Of each part of each row.
+    pub main: Launch,
+    /// Of the parts' results; none where rows have one part.
+    pub merge: Option<Launch>,
+    pub part_width: u32,
+    pub parts: u32,
+}
+
+/// None for a k of 0, beyond the limit or beyond the row's width.
+pub fn top_k(rows: u32, width: u32, k: u32) -> Option<TopKChoice> {
     if k == 0 || k > TOP_K_LIMIT.min(width) {
         return None;
     }
-    Some(Launch {
+    let most = (width / TOP_K_PART.max(4 * k)).clamp(1, TOP_K_PARTS);
+    // The last part is what the others leave, and must have k too.
+    let parts = (1..=most).rev().find(|parts| {
+        let part_width = width.div_ceil(*parts);
+        width >= part_width * (parts - 1) + k
+    });
+    let parts = parts.unwrap_or(1);
+    let launch = |parts: u32, has_candidates: bool| Launch {
         kernel: kernel(format_args!("top_k_f32")),
-        threadgroups: [rows, 1, 1],
+        threadgroups: [rows, parts, 1],
         threads: 256,
         threadgroup_bytes: (256 + 16 + 2 * 256) * 4,
-        constants: Constants::default(),
+        constants: Constants::new(&[("has_candidates", has_candidates.into())]),
+    };
+    Some(TopKChoice {
+        main: launch(parts, false),
+        merge: (parts > 1).then(|| launch(1, true)),
+        part_width: width.div_ceil(parts),
+        parts,
     })
 }
 
@@ -141,6 +169,18 @@ mod tests {
     #[test]
     fn top_k_is_offered_only_where_it_is_right() {
         assert!(top_k(1, 49152, 256).is_some());
+        for (width, k) in [
+            (128256, 1),
+            (128256, 256),
+            (49152, 20),
+            (5000, 256),
+            (300, 256),
+        ] {
+            let choice = top_k(2, width, k).unwrap();
+            let last = width - choice.part_width * (choice.parts - 1);
+            assert!(last >= k && last <= choice.part_width, "{choice:?}");
+        }
+        assert_eq!(top_k(1, 128256, 1).unwrap().parts, 32);
         assert!(top_k(1, 49152, 257).is_none());
         assert!(top_k(1, 10, 11).is_none());
     }

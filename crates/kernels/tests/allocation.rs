@@ -74,7 +74,7 @@ fn choose_all(device: &DeviceProfile) -> u32 {
             threads += select::elementwise("silu_mul", element, rows, 14336).threads;
             threads += select::rope_kv_write(element, rows, 32, 8, false).threads;
             threads += select::head_norm(element, rows, 32).threads;
-            threads += select::top_k(rows, 128_256, 50).unwrap().threads;
+            threads += select::top_k(rows, 128_256, 50).unwrap().main.threads;
         }
     }
     threads

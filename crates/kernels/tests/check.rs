@@ -5,13 +5,15 @@
 use mettle_kernels::{Target, libraries, lint, parse, translate};
 use std::process::Command;
 
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 12] = [
     "-fsyntax-only",
     "-std=c++14",
     "-DMSL_CHECK",
     "-Wall",
     "-Wextra",
     "-Werror",
+    // Clang forgets inside templates that literals are floats.
+    "-Wdouble-promotion",
     "-Wno-unused-function",
     "-Wno-duplicate-decl-specifier",
     // `if constexpr`, which MSL has, is the only thing taken from later standards.

@@ -12,18 +12,42 @@ fn top_k(
     k: usize,
     logits: &[f32],
 ) -> Result<(), String> {
-    let mut ids = Element::F32.poisoned(rows * k);
-    let mut values = Element::F32.poisoned(rows * k);
-    let launch = select::top_k(rows as u32, width as u32, k as u32).ok_or("no such top-k")?;
+    let choice = select::top_k(rows as u32, width as u32, k as u32).ok_or("no such top-k")?;
+    let parts = choice.parts as usize;
+    let mut ids = Element::F32.poisoned(rows * parts * k);
+    let mut values = Element::F32.poisoned(rows * parts * k);
     bench.dispatch(
-        &launch,
+        &choice.main,
         &mut [
             In(&Element::F32.encode(logits)),
+            In(&[0; 4]),
             Out(&mut ids),
             Out(&mut values),
         ],
-        &[("width", u(width)), ("stride", u(width)), ("k", u(k))],
+        &[
+            ("width", u(width)),
+            ("stride", u(width)),
+            ("k", u(k)),
+            ("part_width", u(choice.part_width as usize)),
+            ("parts", u(parts)),
+        ],
     )?;
+    if let Some(merge) = choice.merge {
+        let (candidates, found) = (ids, values);
+        ids = Element::F32.poisoned(rows * k);
+        values = Element::F32.poisoned(rows * k);
+        bench.dispatch(
+            &merge,
+            &mut [In(&found), In(&candidates), Out(&mut ids), Out(&mut values)],
+            &[
+                ("width", u(parts * k)),
+                ("stride", u(parts * k)),
+                ("k", u(k)),
+                ("part_width", u(parts * k)),
+                ("parts", u(1)),
+            ],
+        )?;
+    }
     let (ids, values) = (read_words(&ids), Element::F32.decode(&values));
     for row in 0..rows {
         let x = &logits[row * width..][..width];
@@ -41,7 +65,15 @@ fn top_k(
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let sizes = [(1, 1), (5, 5), (300, 1), (1000, 50), (5000, 256)];
+    let sizes = [
+        (1, 1),
+        (5, 5),
+        (300, 1),
+        (1000, 50),
+        (5000, 256),
+        (4097, 1),
+        (20011, 7),
+    ];
     let mut cases: Vec<Case> = sizes
         .into_iter()
         .map(|(width, k)| {
@@ -56,6 +88,10 @@ pub(super) fn cases() -> Vec<Case> {
         |bench| {
             let steps: Vec<f32> = (0..2000).map(|i| ((i * 37) % 11) as f32 - 5.0).collect();
             top_k(bench, 2, 1000, 120, &steps)?;
+            let steps: Vec<f32> = (0..2 * 9001)
+                .map(|i| ((i * 37) % 11) as f32 - 5.0)
+                .collect();
+            top_k(bench, 2, 9001, 120, &steps)?;
             top_k(bench, 1, 700, 40, &[1.5; 700])
         },
     ));
