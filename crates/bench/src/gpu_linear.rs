@@ -8,6 +8,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub struct LinearTime {
     pub kernel: String,
+    /// Into which K was split.
+    pub parts: u32,
     pub m: u32,
     pub n: u32,
     pub k: u32,
@@ -131,6 +133,7 @@ pub fn time<G: Gpu>(
     let out_bytes = if shape.out == Element::F32 { 4 } else { 2 };
     Ok(LinearTime {
         kernel: choice.main.kernel.host_name.clone(),
+        parts: choice.parts,
         m: shape.m,
         n: shape.n,
         k: shape.k,

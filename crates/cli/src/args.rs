@@ -318,6 +318,9 @@ pub struct BenchKernelsArgs {
     /// Only shapes whose name (linear/TYPE/MxNxK) contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
+    /// Times every matrix tile there is a kernel for, not only the one that would be chosen
+    #[arg(long)]
+    pub all_tiles: bool,
     /// Prints one JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -8,7 +8,9 @@ use anyhow::bail;
 use mettle_bench::gpu_linear::{LinearTime, time};
 use mettle_cuda::CudaGpu;
 use mettle_gpu::Gpu;
-use mettle_kernels::select::{DeviceProfile, Element, LinearShape, Weight};
+use mettle_kernels::select::{
+    DENSE_TILES, DeviceProfile, Element, LinearShape, MatrixTiles, QUANTIZED_TILES, Weight,
+};
 use mettle_metal::MetalGpu;
 
 /// Output and input widths of an 8B Llama: fused gate and up, output projection, down.
@@ -34,8 +36,8 @@ fn on<G: Gpu>(mut gpu: G, args: &BenchKernelsArgs) -> anyhow::Result<()> {
     let profile = gpu.profile();
     if !args.json {
         println!(
-            "{:<40} {:>6} {:>6} {:>6} {:>10} {:>8} {:>9}",
-            "kernel", "m", "n", "k", "us", "TB/s", "TFLOP/s"
+            "{:<40} {:>5} {:>6} {:>6} {:>6} {:>10} {:>8} {:>9}",
+            "kernel", "parts", "m", "n", "k", "us", "TB/s", "TFLOP/s"
         );
     }
     for (name, element, weight) in [
@@ -47,13 +49,44 @@ fn on<G: Gpu>(mut gpu: G, args: &BenchKernelsArgs) -> anyhow::Result<()> {
         for (n, k) in SHAPES {
             for m in ROWS {
                 let label = format!("linear/{name}/{m}x{n}x{k}");
-                if label.contains(&args.filter) {
+                if !label.contains(&args.filter) {
+                    continue;
+                }
+                for profile in profiles(&profile, weight, args.all_tiles) {
                     one(&mut gpu, &profile, args, element, weight, (m, n, k))?;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The device's own profile, and if asked for one for each tile, with K whole and split.
+fn profiles(own: &DeviceProfile, weight: Weight, all: bool) -> Vec<DeviceProfile> {
+    let mut profiles = vec![*own];
+    let (tiles, is_dense) = match weight {
+        Weight::Dense => (DENSE_TILES, true),
+        _ => (QUANTIZED_TILES, false),
+    };
+    for tile in tiles.iter().filter(|_| all) {
+        for split in [0, 1, 2, 4] {
+            let mut profile = *own;
+            let linear = match is_dense {
+                true => &mut profile.dense,
+                false => &mut profile.quantized,
+            };
+            linear.small_rows = 0;
+            linear.split_groups_per_core = split;
+            linear.tiles = MatrixTiles {
+                up_to_16: *tile,
+                up_to_32: *tile,
+                medium: *tile,
+                large: *tile,
+            };
+            profiles.push(profile);
+        }
+    }
+    profiles
 }
 
 fn one<G: Gpu>(
@@ -87,8 +120,9 @@ fn one<G: Gpu>(
 
 fn row(found: &LinearTime) {
     println!(
-        "{:<40} {:>6} {:>6} {:>6} {:>10.1} {:>8.3} {:>9.1}",
+        "{:<40} {:>5} {:>6} {:>6} {:>6} {:>10.1} {:>8.3} {:>9.1}",
         found.kernel,
+        found.parts,
         found.m,
         found.n,
         found.k,
