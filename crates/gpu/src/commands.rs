@@ -41,6 +41,8 @@ pub const fn writes(name: &'static str, place: Place) -> Bind {
 pub enum Command {
     /// Buffers in the order of their indices; the params come behind them, as they do in every kernel.
     Dispatch {
+        /// Its number among the executable's pipelines; known once the list is complete.
+        pipeline: usize,
         launch: Launch,
         places: [Place; MOST_ARGUMENTS],
         count: usize,
@@ -85,6 +87,22 @@ impl Commands {
         &self.list
     }
 
+    /// Gives every dispatch its pipeline.
+    pub fn resolve<E>(
+        &mut self,
+        mut pipeline_of: impl FnMut(&Launch) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        for recorded in &mut self.list {
+            if let Command::Dispatch {
+                pipeline, launch, ..
+            } = &mut recorded.command
+            {
+                *pipeline = pipeline_of(launch)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Commands from here on belong to this op.
     pub fn start_node(&mut self, node: usize) {
         self.node = node;
@@ -122,6 +140,7 @@ impl Commands {
             *place = bind.place;
         }
         self.push(Command::Dispatch {
+            pipeline: usize::MAX,
             launch,
             places,
             count: binds.len(),

@@ -6,17 +6,18 @@ use crate::error::GpuError;
 use crate::memory::Memory;
 use crate::metadata::Metadata;
 use crate::output::Output;
+use crate::pipelines::Pipelines;
 use crate::place::{BufferIndex, Place};
 use crate::record::{Buffers, Recorder};
 use crate::weights::{Weights, device_bytes, natural_element};
-use mettle_kernels::select::{Constants, DeviceProfile, Element, Launch, TOP_K_LIMIT};
+use mettle_kernels::select::{DeviceProfile, Element, TOP_K_LIMIT};
 use mettle_plan::{
     Arena, BackendError, BlockId, Executable, InputToken, MemoryUse, OpTime, OutputKind,
     PageLayout, Plan, PrepareOptions, Sizes, StepInput, StepLimits, StepOutput, Ticket, bind,
     hazards,
 };
 use mettle_tensor::TensorSource;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// What a device computes with, beyond the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,10 +43,7 @@ pub struct GpuExecutable<G: Gpu> {
     metadata_buffer: BufferIndex,
     metadata: Metadata,
     commands: Commands,
-    pipelines: Vec<G::Pipeline>,
-    pipeline_of: HashMap<(usize, Constants), usize>,
-    /// By pipeline.
-    counts: Vec<(&'static str, u64)>,
+    pipelines: Pipelines<G::Pipeline>,
     taps: Vec<String>,
     bounds: Sizes,
     layout: PageLayout,
@@ -105,9 +103,8 @@ impl<G: Gpu> GpuExecutable<G> {
             pages: make("the KV cache", kv_bytes)?,
             partials: make("partial results", 1 << 20)?,
             unused: make("an unused parameter", 256)?,
-            top_ids: make("top-k ids", rows * TOP_K_LIMIT as usize * 4)?,
-            top_values: make("top-k logits", rows * TOP_K_LIMIT as usize * 4)?,
-            first_tap: BufferIndex(7),
+            top: make("top-k", rows * TOP_K_LIMIT as usize * 8 + 16)?,
+            first_tap: BufferIndex(6),
         };
         let metadata_buffer = make("the step's metadata", 1 << 16)?;
         for tap in &options.taps {
@@ -144,9 +141,7 @@ impl<G: Gpu> GpuExecutable<G> {
             metadata_buffer,
             metadata: Metadata::new(metadata_buffer),
             commands: Commands::default(),
-            pipelines: Vec::new(),
-            pipeline_of: HashMap::new(),
-            counts: Vec::new(),
+            pipelines: Pipelines::new(),
             taps: options.taps,
             bounds: options.bounds,
             layout: options.page_layout,
@@ -274,19 +269,11 @@ impl<G: Gpu> GpuExecutable<G> {
                 self.metadata.bytes().len(),
             )
             .map_err(wrapped)?;
-        for recorded in self.commands.list() {
-            let Command::Dispatch { launch, .. } = &recorded.command else {
-                continue;
-            };
-            if let std::collections::hash_map::Entry::Vacant(entry) =
-                self.pipeline_of.entry(pipeline_key(launch))
-            {
-                let pipeline = self.gpu.pipeline(launch).map_err(wrapped)?;
-                entry.insert(self.pipelines.len());
-                self.pipelines.push(pipeline);
-                self.counts.push((&launch.kernel.host_name, 0));
-            }
-        }
+        self.commands.resolve(|launch| {
+            self.pipelines
+                .find(&mut self.gpu, launch)
+                .map_err(|error| device_error(self.backend, error))
+        })?;
         Ok(())
     }
 
@@ -294,10 +281,6 @@ impl<G: Gpu> GpuExecutable<G> {
         let finished = self.gpu.wait(submitted);
         finished.map_err(|error| self.device_error(error))
     }
-}
-
-fn pipeline_key(launch: &Launch) -> (usize, Constants) {
-    (std::ptr::from_ref(launch.kernel) as usize, launch.constants)
 }
 
 pub(crate) fn device_error(backend: &'static str, error: GpuError) -> BackendError {
@@ -313,9 +296,7 @@ pub(crate) fn device_error(backend: &'static str, error: GpuError) -> BackendErr
 /// Plays recorded commands on an encoder.
 struct Player<'a, G: Gpu> {
     memory: &'a Memory<G::Buffer>,
-    pipelines: &'a [G::Pipeline],
-    pipeline_of: &'a HashMap<(usize, Constants), usize>,
-    counts: &'a mut [(&'static str, u64)],
+    pipelines: &'a mut Pipelines<G::Pipeline>,
 }
 
 impl<G: Gpu> Player<'_, G> {
@@ -327,6 +308,7 @@ impl<G: Gpu> Player<'_, G> {
         match &recorded.command {
             Command::Copy { from, to, bytes } => encoder.copy(buffer(from), buffer(to), *bytes),
             Command::Dispatch {
+                pipeline,
                 launch,
                 places,
                 count,
@@ -340,9 +322,8 @@ impl<G: Gpu> Player<'_, G> {
                         }
                         false => Argument::Bytes(params.bytes()),
                     });
-                let pipeline = self.pipeline_of[&pipeline_key(launch)];
-                self.counts[pipeline].1 += 1;
-                encoder.dispatch(&self.pipelines[pipeline], launch, &arguments[..count + 1]);
+                let pipeline = self.pipelines.count(*pipeline);
+                encoder.dispatch(pipeline, launch, &arguments[..count + 1]);
             }
         }
     }
@@ -384,9 +365,7 @@ impl<G: Gpu> Executable for GpuExecutable<G> {
         encoder.upload(metadata, 0, self.metadata.bytes());
         let mut player = Player::<G> {
             memory: &self.memory,
-            pipelines: &self.pipelines,
-            pipeline_of: &self.pipeline_of,
-            counts: &mut self.counts,
+            pipelines: &mut self.pipelines,
         };
         for recorded in self.commands.list() {
             player.play(&mut encoder, recorded);
@@ -457,11 +436,7 @@ impl<G: Gpu> Executable for GpuExecutable<G> {
     }
 
     fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        let mut total = BTreeMap::new();
-        for (name, count) in self.counts.iter().filter(|(_, count)| *count > 0) {
-            *total.entry(*name).or_insert(0) += count;
-        }
-        total
+        self.pipelines.dispatches()
     }
 }
 
@@ -482,9 +457,7 @@ impl<G: Gpu> GpuExecutable<G> {
             let mut encoder = self.gpu.encoder().map_err(wrapped)?;
             let mut player = Player::<G> {
                 memory: &self.memory,
-                pipelines: &self.pipelines,
-                pipeline_of: &self.pipeline_of,
-                counts: &mut self.counts,
+                pipelines: &mut self.pipelines,
             };
             player.play(&mut encoder, recorded);
             let submitted = encoder.submit().map_err(wrapped)?;

@@ -14,6 +14,7 @@ mod memory;
 mod metadata;
 mod output;
 mod params;
+mod pipelines;
 mod place;
 mod record;
 mod suite;

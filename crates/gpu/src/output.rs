@@ -4,7 +4,7 @@ use crate::device::{Finished, Gpu};
 use crate::error::GpuError;
 use crate::memory::Memory;
 use crate::place::BufferIndex;
-use crate::record::Buffers;
+use crate::record::{Buffers, top_values_at};
 use half::{bf16, f16};
 use mettle_kernels::select::Element;
 use mettle_plan::{Arena, Dim, Element as BufferElement, OutputKind, Plan, Slice, StepOutput};
@@ -45,15 +45,16 @@ impl Output {
             OutputKind::Sampled => unreachable!("{absent}"),
             OutputKind::TopK(k) => {
                 self.width = k;
-                self.bytes.resize(rows * k * 4, 0);
-                let (ids, values) = (reading.buffers.top_ids, reading.buffers.top_values);
-                gpu.read(finished, memory.get(ids), 0, &mut self.bytes)?;
+                let values_at = top_values_at(rows * k);
+                self.bytes.resize(values_at + rows * k * 4, 0);
+                let top = memory.get(reading.buffers.top);
+                gpu.read(finished, top, 0, &mut self.bytes)?;
+                let (ids, values) = self.bytes.split_at(values_at);
+                let ids = fours(&ids[..rows * k * 4]).map(u32::from_le_bytes);
                 self.ids.clear();
-                self.ids.extend(fours(&self.bytes).map(u32::from_le_bytes));
-                gpu.read(finished, memory.get(values), 0, &mut self.bytes)?;
+                self.ids.extend(ids);
                 self.values.clear();
-                self.values
-                    .extend(fours(&self.bytes).map(f32::from_le_bytes));
+                self.values.extend(fours(values).map(f32::from_le_bytes));
             }
             OutputKind::Logits | OutputKind::Hidden => {
                 let slice = match kind {

@@ -38,8 +38,8 @@ pub struct Buffers {
     pub partials: BufferIndex,
     /// Bound where a kernel has a parameter that this use of it does not read.
     pub unused: BufferIndex,
-    pub top_ids: BufferIndex,
-    pub top_values: BufferIndex,
+    /// Ids, and behind them logits.
+    pub top: BufferIndex,
     /// One after another, one for each tap asked for.
     pub first_tap: BufferIndex,
 }
@@ -92,8 +92,9 @@ impl Recorder<'_> {
     pub fn top_k(&mut self, commands: &mut Commands, logits: Slice, k: u32) {
         let x = self.rows(logits);
         let choice = select::top_k(self.logit_rows, x.width, k).expect("checked by submit");
-        let ids = Place::new(self.buffers.top_ids, 0, "uint");
-        let values = Place::new(self.buffers.top_values, 0, "float");
+        let ids = Place::new(self.buffers.top, 0, "uint");
+        let values_at = top_values_at((self.logit_rows * k) as usize);
+        let values = Place::new(self.buffers.top, values_at, "float");
         commands.barrier();
         self.partial_bytes = 0;
         let found = (self.logit_rows * choice.parts * k) as usize;
@@ -584,6 +585,11 @@ impl Recorder<'_> {
             commands.dispatch(reduce, &binds, &params);
         }
     }
+}
+
+/// Where the logits of so many ids lie behind them.
+pub fn top_values_at(ids: usize) -> usize {
+    (ids * 4).next_multiple_of(16)
 }
 
 /// Every row starts at a multiple of 16 bytes.

@@ -82,15 +82,15 @@ impl DeviceProfile {
         }
     }
 
-    /// Measured on an H200, bf16: GEMV 28672x4096 4.05 TB/s by one column a simdgroup, 3.56 by four. The tiles are not
-    /// measured yet.
+    /// Measured on an H200, bf16 (`mettle bench kernels --all-tiles`): GEMV 28672x4096 4.2 TB/s by one column a simdgroup,
+    /// 3.6 by four. 16 rows of 4096x14336: 3.1 TB/s by 16x64x64 with K in 8 parts, 2.7 by 16x32x128 in 2. 8192 rows of
+    /// 28672x4096: 337 TFLOP/s by 128x128x32 with 4 simdgroups, 301 with 8. Quantized tiles are not measured yet.
     pub const fn nvidia(multiprocessors: u32) -> DeviceProfile {
         let dense = MatrixTiles {
-            // Simdgroups share K, so that columns alone give a threadgroup to every multiprocessor.
-            up_to_16: MatrixTile::staged((16, 32, 128), 4, 4),
-            up_to_32: MatrixTile::staged((32, 32, 128), 4, 3),
+            up_to_16: MatrixTile::staged((16, 64, 64), 4, 4),
+            up_to_32: MatrixTile::staged((32, 64, 64), 4, 4),
             medium: MatrixTile::staged((64, 64, 64), 4, 3),
-            large: MatrixTile::staged((128, 128, 32), 8, 3),
+            large: MatrixTile::staged((128, 128, 32), 4, 3),
         };
         let quantized = MatrixTiles {
             up_to_16: MatrixTile::staged((16, 64, 128), 4, 2),
@@ -106,7 +106,7 @@ impl DeviceProfile {
                 small_rows: 4,
                 columns_per_simdgroup: 1,
                 tiles: dense,
-                split_groups_per_core: 1,
+                split_groups_per_core: 4,
                 split_min_k: 512,
             },
             quantized: LinearProfile {
@@ -118,7 +118,7 @@ impl DeviceProfile {
                 split_min_k: 512,
             },
             // A step of four keys waits for memory twice, so a lone query needs many threadgroups.
-            decode_part_tokens: 64,
+            decode_part_tokens: 32,
             prefill_queries: 64,
         }
     }
