@@ -57,11 +57,13 @@ kernel void top_k_f32(device const float* logits [[buffer(0)]],
       // Lane 0 has the eight highest bins.
       uint bins[8];
       uint sum = 0;
+      #pragma unroll
       for (uint b = 0; b < 8; ++b) {
         bins[b] = atomic_load_explicit(&counts[255 - 8 * lane - b], memory_order_relaxed);
         sum += bins[b];
       }
       uint above = simd_prefix_exclusive_sum(sum);
+      #pragma unroll
       for (uint b = 0; b < 8; ++b) {
         if (above < wanted && above + bins[b] >= wanted) {
           state[0] = 255 - 8 * lane - b;

@@ -93,6 +93,25 @@ pub(super) fn cases() -> Vec<Case> {
                 prefill(b, element, SHAPES[3], &batch, 40, 16, b.profile)
             }),
         );
+        // The narrowest: a query sees itself.
+        case(
+            format!("attention_decode/{suffix}/window_of_one"),
+            Box::new(move |b| decode(b, element, SHAPES[3], &[1, 2, 40], 1, Split::Chosen)),
+        );
+        case(
+            format!("attention_prefill/{suffix}/window_of_one"),
+            Box::new(move |b| {
+                prefill(
+                    b,
+                    element,
+                    SHAPES[3],
+                    &[(33, 33), (70, 9)],
+                    1,
+                    16,
+                    b.profile,
+                )
+            }),
+        );
         for page in [16, 32] {
             case(
                 format!("attention_prefill/{suffix}/whole_page{page}"),

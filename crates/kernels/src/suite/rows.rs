@@ -103,7 +103,8 @@ fn silu_mul(bench: &mut Bench, element: Element) -> Result<(), String> {
         })
         .collect();
     let both = element.encode(&gate_up);
-    let mut out = element.poisoned(rows * width);
+    let stride = width + 5;
+    let mut out = element.poisoned(rows * stride);
     bench.dispatch(
         &select::elementwise("silu_mul", element, rows as u32, width as u32),
         &mut [
@@ -115,11 +116,17 @@ fn silu_mul(bench: &mut Bench, element: Element) -> Result<(), String> {
             ("width", u(width)),
             ("gate_stride", u(2 * width)),
             ("up_stride", u(2 * width)),
-            ("out_stride", u(width)),
+            ("out_stride", u(stride)),
         ],
     )?;
+    let out = element.decode(&out);
+    let (written, kept): (Vec<&[f32]>, Vec<&[f32]>) =
+        out.chunks(stride).map(|row| row.split_at(width)).unzip();
+    check(kept.concat().iter().all(|v| v.is_nan()), || {
+        "columns behind the row were written".into()
+    })?;
     let rounding = element.rounding() * 1.1;
-    close("out", &element.decode(&out), &wanted, 1e-6, rounding)
+    close("out", &written.concat(), &wanted, 1e-6, rounding)
 }
 
 fn add(bench: &mut Bench, element: Element) -> Result<(), String> {
@@ -151,6 +158,8 @@ fn add(bench: &mut Bench, element: Element) -> Result<(), String> {
 
 const IDS: [u32; 5] = [3, 49, 0, 3, 17];
 const VOCABULARY: usize = 50;
+/// The last is none of the table's, and gives zeros.
+const EMBED_IDS: [u32; 6] = [3, 49, 0, 3, 17, VOCABULARY as u32];
 
 /// Runs an embedding; `table` holds its buffers.
 fn embed_from(
@@ -161,13 +170,13 @@ fn embed_from(
     scale: f32,
     table: &[&[u8]],
 ) -> Result<Vec<f32>, String> {
-    let ids = words(&IDS);
-    let mut out = element.poisoned(IDS.len() * width);
+    let ids = words(&EMBED_IDS);
+    let mut out = element.poisoned(EMBED_IDS.len() * width);
     let mut arguments = vec![In(&ids)];
     arguments.extend(table.iter().map(|bytes| In(bytes)));
     arguments.push(Out(&mut out));
     bench.dispatch(
-        &select::elementwise(name, element, IDS.len() as u32, width as u32),
+        &select::elementwise(name, element, EMBED_IDS.len() as u32, width as u32),
         &mut arguments,
         &[
             ("width", u(width)),
@@ -179,11 +188,16 @@ fn embed_from(
     Ok(element.decode(&out))
 }
 
-/// The rows that `IDS` names of a table of numbers.
-fn named_rows(width: usize, number: impl Fn(usize) -> f64) -> Vec<f64> {
-    let columns = IDS.iter().flat_map(|&id| (0..width).map(move |c| (id, c)));
+/// The rows that `ids` name of a table of numbers.
+fn named_rows(ids: &[u32], width: usize, number: impl Fn(usize) -> f64) -> Vec<f64> {
+    let columns = ids
+        .iter()
+        .flat_map(|&id| (0..width).map(move |c| (id as usize, c)));
     columns
-        .map(|(id, c)| number(id as usize * width + c))
+        .map(|(id, c)| match id < VOCABULARY {
+            true => number(id * width + c),
+            false => 0.0,
+        })
         .collect()
 }
 
@@ -192,7 +206,7 @@ fn embed(bench: &mut Bench, element: Element) -> Result<(), String> {
     let table = random(element, 9, VOCABULARY * width);
     let bytes = element.encode(&table);
     let got = embed_from(bench, "embed", element, width, 2.0, &[&bytes])?;
-    let wanted = named_rows(width, |at| f64::from(table[at]) * 2.0);
+    let wanted = named_rows(&EMBED_IDS, width, |at| f64::from(table[at]) * 2.0);
     close("out", &got, &wanted, 0.0, 0.0)
 }
 
@@ -207,7 +221,7 @@ fn embed_q8_0(bench: &mut Bench, element: Element) -> Result<(), String> {
     let bytes: Vec<u8> = quants.iter().map(|&q| q as u8).collect();
     let table: [&[u8]; 2] = [&bytes, &Element::F16.encode(&scales)];
     let got = embed_from(bench, "embed_q8_0", element, width, 1.0, &table)?;
-    let wanted = named_rows(width, |at| {
+    let wanted = named_rows(&EMBED_IDS, width, |at| {
         f64::from(quants[at]) * f64::from(scales[at / 32])
     });
     close("out", &got, &wanted, 1e-7, element.rounding() * 1.1)
@@ -222,7 +236,7 @@ fn embed_q4_1(bench: &mut Bench, element: Element) -> Result<(), String> {
     let scales = random(Element::F16, 15, VOCABULARY * width / 16);
     let table: [&[u8]; 2] = [&bytes, &Element::F16.encode(&scales)];
     let got = embed_from(bench, "embed_q4_1", element, width, 1.5, &table)?;
-    let wanted = named_rows(width, |at| {
+    let wanted = named_rows(&EMBED_IDS, width, |at| {
         let (scale, offset) = (scales[at / 32 * 2], scales[at / 32 * 2 + 1]);
         (f64::from(quants[at]) * f64::from(scale) + f64::from(offset)) * 1.5
     });
@@ -242,7 +256,7 @@ fn gather(bench: &mut Bench, element: Element) -> Result<(), String> {
             ("out_stride", u(width)),
         ],
     )?;
-    let wanted = named_rows(width, |at| f64::from(table[at]));
+    let wanted = named_rows(&IDS, width, |at| f64::from(table[at]));
     close("out", &element.decode(&out), &wanted, 0.0, 0.0)
 }
 

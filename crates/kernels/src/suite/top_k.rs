@@ -52,14 +52,25 @@ fn top_k(
     for row in 0..rows {
         let x = &logits[row * width..][..width];
         let mut order: Vec<u32> = (0..width as u32).collect();
-        order.sort_by(|&a, &b| x[b as usize].total_cmp(&x[a as usize]).then(a.cmp(&b)));
+        let size = |id: u32| match x[id as usize] {
+            nan if nan.is_nan() => (false, 0.0),
+            number => (true, number),
+        };
+        let largest_first = |a: &u32, b: &u32| {
+            let ((a_counts, x), (b_counts, y)) = (size(*a), size(*b));
+            b_counts.cmp(&a_counts).then(y.total_cmp(&x)).then(a.cmp(b))
+        };
+        order.sort_by(largest_first);
         let got = &ids[row * k..][..k];
         check(*got == order[..k], || {
             format!("row {row}: {got:?}, not {:?}", &order[..k])
         })?;
         let wanted: Vec<f32> = order[..k].iter().map(|&id| x[id as usize]).collect();
         let got = &values[row * k..][..k];
-        check(*got == wanted, || format!("row {row}: values {got:?}"))?;
+        let bits = |values: &[f32]| -> Vec<u32> { values.iter().map(|v| v.to_bits()).collect() };
+        check(bits(got) == bits(&wanted), || {
+            format!("row {row}: values {got:?}")
+        })?;
     }
     Ok(())
 }
@@ -95,6 +106,42 @@ pub(super) fn cases() -> Vec<Case> {
             top_k(bench, 1, 700, 40, &[1.5; 700])
         },
     ));
+    // Numbers with no other between them, in which every bit of the order counts.
+    cases.push(Case::new("top_k/neighbouring_numbers".into(), |bench| {
+        let logits: Vec<f32> = (0..900_u32)
+            .map(|i| f32::from_bits(0x3f80_0000 + i * 37 % 450))
+            .collect();
+        top_k(bench, 1, 900, 101, &logits)?;
+        top_k(bench, 1, 900, 1, &logits)
+    }));
+    // As many in the highest bin of the first round as are wanted.
+    cases.push(Case::new("top_k/a_bin_holds_exactly_k".into(), |bench| {
+        let logits: Vec<f32> = (0..600)
+            .map(|i| {
+                if i % 100 == 7 {
+                    100.0 + i as f32 / 64.0
+                } else {
+                    0.01
+                }
+            })
+            .collect();
+        top_k(bench, 1, 600, 6, &logits)
+    }));
+    cases.push(Case::new("top_k/k_of_256_among_equals".into(), |bench| {
+        top_k(bench, 1, 700, 256, &[1.5; 700])
+    }));
+    // NaN counts as the smallest, whatever its bits, below minus infinity; the sort knows the same order.
+    cases.push(Case::new("top_k/nan_comes_last".into(), |bench| {
+        let logits: Vec<f32> = (0..40)
+            .map(|i| match i % 4 {
+                0 => f32::NEG_INFINITY,
+                1 => f32::from_bits(0x7f80_0001),
+                2 => f32::from_bits(0xffc0_0000),
+                _ => i as f32,
+            })
+            .collect();
+        top_k(bench, 1, 40, 33, &logits)
+    }));
     cases.push(Case::new("once/top_k_f32".into(), |bench| {
         top_k(bench, 2, 300, 256, &random(Element::F32, 5, 600))
     }));
