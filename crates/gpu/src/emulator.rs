@@ -107,7 +107,7 @@ impl Gpu for EmulatorGpu {
 enum Pending {
     Dispatch {
         kernel: Kernel,
-        launch: Launch,
+        launch: Box<Launch>,
         arguments: Vec<Held>,
     },
     Copy {
@@ -215,7 +215,7 @@ impl Encoder for EmulatorEncoder<'_> {
             .collect();
         self.pending.push(Pending::Dispatch {
             kernel: *pipeline,
-            launch: *launch,
+            launch: Box::new(*launch),
             arguments,
         });
     }
