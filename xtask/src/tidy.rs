@@ -21,13 +21,13 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("engine", &["plan", "text"]),
     ("structured", &["engine", "text"]),
     ("page", &[]),
-    ("server", &["engine", "plan", "text"]),
+    ("server", &["engine", "plan", "structured", "text"]),
     ("validate", &["models", "plan", "tensor"]),
     // The only place that names a concrete backend.
     (
         "cli",
         &[
-            "bench", "cpu", "cuda", "engine", "gpu", "kernels", "metal", "models", "plan",
+            "bench", "cpu", "cuda", "engine", "gpu", "kernels", "metal", "models", "page", "plan",
             "server", "tensor", "text", "validate", "weights",
         ],
     ),

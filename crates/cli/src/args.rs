@@ -83,7 +83,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "PASS")]
     pub disable_pass: Vec<String>,
     /// Computes every prompt from its first token
-    #[arg(long)]
+    #[arg(long, alias = "no-enable-prefix-caching")]
     pub no_prefix_cache: bool,
     /// Makes sampling repeatable
     #[arg(long, value_name = "N")]
@@ -249,6 +249,33 @@ pub struct ServerArgs {
     /// Seconds that requests under way have to end after SIGTERM (30)
     #[arg(long, value_name = "SECONDS")]
     pub shutdown_timeout: Option<String>,
+    /// Answers that are made at a time (64)
+    #[arg(long, value_name = "N")]
+    pub max_num_seqs: Option<String>,
+    /// Requests that may wait; more are turned away with 429 (1024)
+    #[arg(long, value_name = "N")]
+    pub max_queue: Option<String>,
+    /// The most alternatives that a request may ask for with each token, up to 20 (20)
+    #[arg(long, value_name = "N")]
+    pub max_logprobs: Option<String>,
+    /// Origins of web pages that may use the API; may be given several times (*: any)
+    #[arg(long, value_name = "ORIGIN")]
+    pub allowed_origins: Vec<String>,
+    /// The largest request, as 512K or 32M (32M)
+    #[arg(long, value_name = "BYTES")]
+    pub max_body_bytes: Option<String>,
+    /// Seconds after which a request is given up (never)
+    #[arg(long, value_name = "SECONDS")]
+    pub request_timeout: Option<String>,
+    /// How the model writes tool calls: auto, hermes, llama3_json, mistral, generic_json (auto: by its template)
+    #[arg(long, value_name = "FORMAT")]
+    pub tool_call_parser: Option<String>,
+    /// How the model marks its reasoning: auto, none, deepseek_r1, qwen3 (auto: by its template)
+    #[arg(long, value_name = "FORMAT")]
+    pub reasoning_parser: Option<String>,
+    /// Accepted for vLLM's sake: tools are always on
+    #[arg(long, hide = true)]
+    pub enable_auto_tool_choice: bool,
 }
 
 #[derive(Debug, Args)]

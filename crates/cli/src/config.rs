@@ -5,7 +5,7 @@ mod keys;
 mod settings;
 
 pub use keys::{INHERITED, KEYS, Key};
-pub use settings::{Device, LoadFormat, MOST_STEP_ROWS, Settings};
+pub use settings::{Device, LoadFormat, MOST_STEP_ROWS, ReasoningParser, Settings, ToolParser};
 
 use crate::args::{EngineArgs, ServerArgs};
 use file::ConfigFile;
@@ -159,6 +159,14 @@ pub fn server_flags(args: &ServerArgs) -> Flags {
         ("host", args.host.clone()),
         ("port", args.port.clone()),
         ("shutdown-timeout", args.shutdown_timeout.clone()),
+        ("max-num-seqs", args.max_num_seqs.clone()),
+        ("max-queue", args.max_queue.clone()),
+        ("max-logprobs", args.max_logprobs.clone()),
+        ("allowed-origins", list(&args.allowed_origins)),
+        ("max-body-bytes", args.max_body_bytes.clone()),
+        ("request-timeout", args.request_timeout.clone()),
+        ("tool-call-parser", args.tool_call_parser.clone()),
+        ("reasoning-parser", args.reasoning_parser.clone()),
         ("served-model-name", list(&args.served_model_name)),
         ("api-key", list(&args.api_key)),
     ];

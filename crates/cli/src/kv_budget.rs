@@ -28,6 +28,8 @@ pub struct Wanted {
     pub memory: Option<u64>,
     /// Tokens of one step.
     pub chunk: usize,
+    /// Full contexts that there is to be room for, where memory allows.
+    pub contexts: usize,
 }
 
 pub fn budget(layout: &PageLayout, wanted: &Wanted, free: u64) -> Result<KvBudget, ConfigError> {
@@ -41,7 +43,7 @@ pub fn budget(layout: &PageLayout, wanted: &Wanted, free: u64) -> Result<KvBudge
     let pages = match wanted.memory {
         // More than one sequence needs is room for prefixes.
         Some(_) => affordable,
-        None => affordable.min(needed),
+        None => affordable.min(needed.saturating_mul(wanted.contexts)),
     };
     let context = match pages >= needed {
         true => wanted.context,
@@ -111,6 +113,7 @@ mod tests {
             is_context_fixed: false,
             memory: None,
             chunk: 512,
+            contexts: 1,
         }
     }
 
@@ -127,6 +130,13 @@ mod tests {
         check(wanted(2047), 1 << 30, 64, 2047);
         // A quarter of 4 MB is 32 pages.
         check(wanted(2048), 4 << 20, 32, 1024);
+        let several = Wanted {
+            contexts: 4,
+            ..wanted(2048)
+        };
+        check(several, 1 << 30, 256, 2048);
+        // A quarter of 20 MB is 160 pages.
+        check(several, 20 << 20, 160, 2048);
     }
 
     #[test]

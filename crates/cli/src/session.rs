@@ -16,9 +16,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Tokens in a KV page.
-const PAGE_TOKENS: usize = 32;
-/// Requests that run at a time, until the scheduler batches.
-const MAX_SEQUENCES: usize = 1;
+pub const PAGE_TOKENS: usize = 32;
+/// Full contexts that a server's KV cache has room for unasked: most answers need a small part of theirs.
+const CONTEXTS: usize = 4;
+
+/// How many answers are to be made at a time, and how many requests may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub sequences: usize,
+    pub queue: usize,
+}
+
+impl Load {
+    /// One conversation in a terminal.
+    pub const SINGLE: Load = Load {
+        sequences: 1,
+        queue: 1,
+    };
+}
 
 /// A model that answers.
 pub struct Session {
@@ -30,12 +45,14 @@ pub struct Session {
     pub backend: String,
     /// Why this backend.
     pub backend_reason: String,
+    /// `cpu`, `metal`, `cuda` or `emulator`.
+    pub device: &'static str,
     pub memory: MemoryUse,
     pub load_time: Duration,
 }
 
 impl Session {
-    pub fn open(settings: &Settings, interrupt: &Interrupt) -> anyhow::Result<Session> {
+    pub fn open(settings: &Settings, interrupt: &Interrupt, load: Load) -> anyhow::Result<Session> {
         let path = fetch(settings, interrupt)?;
         let start = Instant::now();
         let model = Model::open(&path, open_options(settings))?;
@@ -46,7 +63,7 @@ impl Session {
         // Each takes a good part of a second for a small model; together they take as long as the longer one.
         let (text, prepared) = std::thread::scope(|scope| {
             let text = scope.spawn(|| text_of(&model));
-            let prepared = prepare_on_first(candidates, &plans, &model, settings);
+            let prepared = prepare_on_first(candidates, &plans, &model, settings, load);
             (
                 text.join().expect("the text thread does not panic"),
                 prepared,
@@ -58,12 +75,14 @@ impl Session {
             budget,
             backend,
             reason: backend_reason,
+            device,
         } = prepared?;
         let memory = executable.memory();
         let engine = Engine::start(
             executable,
             EngineOptions {
-                max_sequences: MAX_SEQUENCES,
+                max_sequences: load.sequences,
+                max_queue: load.queue,
                 max_batched_tokens: settings.max_num_batched_tokens,
                 prefix_cache: settings.prefix_cache,
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
@@ -79,6 +98,7 @@ impl Session {
             engine,
             backend,
             backend_reason,
+            device,
             memory,
             load_time: start.elapsed(),
         })
@@ -158,6 +178,7 @@ struct Prepared {
     budget: KvBudget,
     backend: String,
     reason: String,
+    device: &'static str,
 }
 
 /// Prepares the model on the first backend that can run it; one line says why another could not.
@@ -166,10 +187,11 @@ fn prepare_on_first(
     plans: &[Plan; 1],
     model: &Model,
     settings: &Settings,
+    load: Load,
 ) -> anyhow::Result<Prepared> {
     let last = candidates.len() - 1;
     for (number, candidate) in candidates.into_iter().enumerate() {
-        match prepare(candidate, plans, model, settings) {
+        match prepare(candidate, plans, model, settings, load) {
             Err(error) if number < last && !settings.strict && can_fall_back(&error) => {
                 note(&format!(
                     "note: {error:#}; the CPU takes over (--strict forbids that)"
@@ -198,6 +220,7 @@ fn prepare(
     plans: &[Plan; 1],
     model: &Model,
     settings: &Settings,
+    load: Load,
 ) -> anyhow::Result<Prepared> {
     let layout = PageLayout::new(&plans[0].kv_groups, PAGE_TOKENS);
     let wanted = Wanted {
@@ -205,11 +228,12 @@ fn prepare(
         is_context_fixed: settings.max_model_len.is_some(),
         memory: settings.kv_memory,
         chunk: settings.max_num_batched_tokens,
+        contexts: load.sequences.min(CONTEXTS),
     };
     let free = candidate.free_memory(&*model.tensors);
     let budget = kv_budget::budget(&layout, &wanted, free)?;
     let cache_bytes = (budget.pages * layout.page_bytes) as u64;
-    let bounds = plans[0].bounds(settings.max_num_batched_tokens, MAX_SEQUENCES);
+    let bounds = plans[0].bounds(settings.max_num_batched_tokens, load.sequences);
     let options = PrepareOptions {
         bounds,
         kv_pages: budget.pages,
@@ -231,5 +255,6 @@ fn prepare(
         budget,
         backend: backend.describe(),
         reason: candidate.reason,
+        device: backend.name(),
     })
 }

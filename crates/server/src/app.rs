@@ -1,59 +1,121 @@
 //! Owns what every request needs: the engine, the tokenizer, the names the model answers to and the keys that open it.
 
 use crate::error::ApiError;
-use mettle_engine::EngineHandle;
+use crate::rates::Rates;
+use mettle_engine::{EngineHandle, MAX_LOGPROBS};
+use mettle_structured::{GrammarCompiler, ReasoningFormat, StructuredError, ToolFormat};
 use mettle_text::{ChatTemplate, GenerationDefaults, SpecialTokens, Tokenizer};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A file of the web page.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    pub bytes: &'static [u8],
+    pub content_type: &'static str,
+    /// Other contents, other tag; with its quotes.
+    pub etag: &'static str,
+    /// What the file may load and run.
+    pub content_security_policy: &'static str,
+}
+
+/// What only the one who started the engine knows of it; shown, never used.
+#[derive(Clone, Debug, Default)]
+pub struct EngineFacts {
+    pub backend: String,
+    /// Why this backend.
+    pub backend_reason: String,
+    /// `cpu`, `metal`, `cuda` or `emulator`.
+    pub device: String,
+    pub max_num_seqs: usize,
+    pub max_num_batched_tokens: usize,
+    /// Tokens in a page of the KV cache.
+    pub page_tokens: usize,
+    pub weight_bytes: u64,
+    pub kv_bytes: u64,
+    pub scratch_bytes: u64,
+}
+
+/// How often each kernel ran since the start.
+pub type KernelCounts = Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
 
 /// What the server is started with, besides an engine and a tokenizer.
-#[derive(Debug)]
 pub struct AppOptions {
     /// The names the model answers to; the first is the one in responses.
     pub model_names: Vec<String>,
     pub template: Option<Arc<ChatTemplate>>,
+    /// How the model's template writes tool calls; `None` where it knows no tools, which are then explained to the model.
+    pub tool_format: Option<ToolFormat>,
+    /// How the model marks its reasoning.
+    pub reasoning_format: Option<ReasoningFormat>,
     /// Sampling where a request says nothing.
     pub generation: GenerationDefaults,
     /// Tokens that end an answer.
     pub eos_ids: Vec<u32>,
     /// Any of these opens `/v1`; none leaves it open to all.
     pub api_keys: Vec<String>,
+    /// Web pages from these origins may read answers; `*` is any.
+    pub allowed_origins: Vec<String>,
+    /// The most alternatives that may be asked for with each token; the engine's own limit holds besides.
+    pub max_logprobs: usize,
+    /// When an answer is too late.
+    pub request_timeout: Option<Duration>,
+    pub facts: EngineFacts,
+    pub kernels: Option<KernelCounts>,
+    /// The web page's files by path (`/`, `/app.js`); nothing is served there without it.
+    pub page: Option<fn(&str) -> Option<Asset>>,
     /// The largest body, in bytes.
     pub body_limit: usize,
     /// Connections open at a time; more wait to be accepted.
     pub max_connections: usize,
     /// How long a connection may take to send the head of a request, the wait for its first byte included.
     pub head_timeout: Duration,
+    /// How long a client may read nothing of what it is sent.
+    pub write_timeout: Duration,
 }
 
 impl AppOptions {
-    /// A model called `name`, open to all, bodies up to 32 MB, 1024 connections of which none is idle for 30 seconds.
+    /// A model called `name`, open to all and to every web page, bodies up to 32 MB, 1024 connections of which none is
+    /// idle for 30 seconds.
     pub fn new(name: impl Into<String>) -> AppOptions {
         AppOptions {
             model_names: vec![name.into()],
             template: None,
+            tool_format: None,
+            reasoning_format: None,
             generation: GenerationDefaults::default(),
             eos_ids: Vec::new(),
             api_keys: Vec::new(),
+            allowed_origins: vec!["*".to_owned()],
+            max_logprobs: MAX_LOGPROBS,
+            request_timeout: None,
+            facts: EngineFacts::default(),
+            kernels: None,
+            page: None,
             body_limit: 32_000_000,
             max_connections: 1024,
             head_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
         }
     }
 }
 
-#[derive(Debug)]
 pub struct App {
     pub(crate) engine: EngineHandle,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) options: AppOptions,
     /// Seconds since 1970.
     pub(crate) started: u64,
+    pub(crate) start: Instant,
+    pub(crate) rates: Rates,
     /// The most bytes of text that can fit the context.
     longest_text: usize,
     requests: AtomicU64,
     draining: AtomicBool,
+    /// Made when it is first needed: that takes a moment and some memory.
+    grammars: OnceLock<Result<GrammarCompiler, StructuredError>>,
 }
 
 impl App {
@@ -72,8 +134,11 @@ impl App {
             tokenizer,
             options,
             started: seconds_since_1970(),
+            start: Instant::now(),
+            rates: Rates::default(),
             requests: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            grammars: OnceLock::new(),
         }
     }
 
@@ -98,17 +163,30 @@ impl App {
         specials: SpecialTokens,
         add_special: bool,
     ) -> Result<Vec<u32>, ApiError> {
-        if text.len() > self.longest_text {
-            return Err(ApiError::bad(
-                "prompt",
-                format!(
-                    "this model's maximum context length is {} tokens, you requested a text of {} bytes, which cannot fit",
-                    self.engine.limits().context,
-                    text.len()
-                ),
-            ));
-        }
+        self.check_length("prompt", text.len())?;
         Ok(self.tokenizer.encode(text, specials, add_special)?)
+    }
+
+    /// Refuses a text that is longer than any that could fit.
+    pub(crate) fn check_length(&self, param: &str, bytes: usize) -> Result<(), ApiError> {
+        if bytes <= self.longest_text {
+            return Ok(());
+        }
+        let context = self.engine.limits().context;
+        Err(ApiError::bad(
+            param,
+            format!(
+                "this model's maximum context length is {context} tokens, you requested a text of {bytes} bytes, which cannot fit"
+            ),
+        ))
+    }
+
+    pub(crate) fn grammars(&self) -> Result<&GrammarCompiler, StructuredError> {
+        let make = || GrammarCompiler::new(&self.tokenizer, &self.options.eos_ids);
+        self.grammars
+            .get_or_init(make)
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// Different for every request of this server.

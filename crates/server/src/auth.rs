@@ -1,4 +1,4 @@
-//! Owns the lock of `/v1`: which requests carry a key that fits.
+//! Owns the lock of `/v1` and `/engine`: which requests carry a key that fits.
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let keys = &app.options.api_keys;
-    let is_guarded = request.uri().path().starts_with("/v1");
+    let path = request.uri().path();
+    let is_guarded = path.starts_with("/v1") || path.starts_with("/engine/");
     // A browser asks with OPTIONS before it may send a key.
     let is_open = keys.is_empty() || !is_guarded || request.method() == Method::OPTIONS;
     if !is_open && !key_of(request.headers()).is_some_and(|key| fits(keys, key)) {

@@ -5,7 +5,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use mettle_engine::EngineError;
 use mettle_text::TextError;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Seconds after which a client that was turned away may try again.
 const RETRY_AFTER: &str = "1";
@@ -35,7 +36,26 @@ pub enum ApiError {
     #[error("{0}")]
     Unavailable(String),
     #[error("{0}")]
+    NotBuilt(String),
+    #[error("{0}")]
     Internal(String),
+}
+
+/// The form of every error.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorDetails,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorDetails {
+    pub message: String,
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The field at fault, where there is one.
+    pub param: Option<String>,
+    /// The HTTP status.
+    pub code: u16,
 }
 
 impl ApiError {
@@ -51,6 +71,18 @@ impl ApiError {
         ApiError::Internal("the engine failed on this request".into())
     }
 
+    /// What the client reads.
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody {
+            error: ErrorDetails {
+                message: self.to_string(),
+                kind: self.kind(),
+                param: self.param().map(str::to_owned),
+                code: self.status().as_u16(),
+            },
+        }
+    }
+
     pub fn status(&self) -> StatusCode {
         match self {
             ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
@@ -61,6 +93,7 @@ impl ApiError {
             ApiError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
             ApiError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::NotBuilt(_) => StatusCode::NOT_IMPLEMENTED,
             ApiError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -74,6 +107,7 @@ impl ApiError {
             ApiError::BodyTooLarge { .. } => "PayloadTooLargeError",
             ApiError::Busy(_) => "RateLimitError",
             ApiError::Unavailable(_) => "ServiceUnavailableError",
+            ApiError::NotBuilt(_) => "NotImplementedError",
             ApiError::Internal(_) => "InternalServerError",
         }
     }
@@ -90,12 +124,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
-        let body = Json(json!({ "error": {
-            "message": self.to_string(),
-            "type": self.kind(),
-            "param": self.param(),
-            "code": status.as_u16(),
-        }}));
+        let body = Json(self.body());
         match self {
             ApiError::Busy(_) | ApiError::Unavailable(_) => {
                 (status, [(header::RETRY_AFTER, RETRY_AFTER)], body).into_response()
@@ -155,6 +184,10 @@ impl From<TextError> for ApiError {
             TextError::TemplateTime { .. } | TextError::TemplateThreads { .. } => {
                 ApiError::Unavailable(error.to_string())
             }
+            TextError::NoChatTemplate => ApiError::bad(
+                "messages",
+                "this model has no chat template: use /v1/completions",
+            ),
             _ => ApiError::BadRequest {
                 message: error.to_string(),
                 param: None,

@@ -64,6 +64,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A string or a list of strings.
+    pub fn texts(&self, name: &str) -> Result<Vec<String>, ApiError> {
+        let expected = "a string or a list of strings";
+        if let Ok(one) = self.get::<String>(name, expected) {
+            return Ok(one.into_iter().collect());
+        }
+        Ok(self.get(name, expected)?.unwrap_or_default())
+    }
+
     pub fn count(&self, name: &str) -> Result<Option<usize>, ApiError> {
         match self.integer(name)? {
             None => Ok(None),

@@ -6,14 +6,15 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ModelList {
     object: &'static str,
     data: Vec<ModelCard>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ModelCard {
     id: String,
     object: &'static str,

@@ -2,10 +2,13 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{auth, completions, health, model_list, tokenize};
+use crate::{
+    auth, chat, completions, cors, embeddings, health, host, messages, metrics, model_list,
+    openapi, page, request_id, responses, state, tokenize,
+};
 use axum::Router;
-use axum::http::{Method, Uri};
-use axum::middleware;
+use axum::http::Method;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use std::sync::Arc;
 
@@ -15,16 +18,29 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
         .route("/version", get(health::version))
+        .route("/load", get(health::load))
+        .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/engine/state", get(state::state))
         .route("/v1/models", get(model_list::list))
         // The names of hub models have a slash inside.
         .route("/v1/models/{*id}", get(model_list::one))
         .route("/v1/completions", post(completions::create))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/responses", post(responses::create))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
-        .fallback(async |uri: Uri| ApiError::UnknownRoute(uri.path().to_owned()))
+        .fallback(page::file)
         .method_not_allowed_fallback(async |method: Method| {
             ApiError::WrongMethod(method.to_string())
         })
-        .layer(middleware::from_fn_with_state(app.clone(), auth::guard))
+        // The last one is the first that a request meets.
+        .layer(from_fn_with_state(app.clone(), auth::guard))
+        .layer(from_fn(host::check))
+        .layer(from_fn_with_state(app.clone(), cors::allow))
+        .layer(from_fn_with_state(app.clone(), request_id::name))
         .with_state(app)
 }

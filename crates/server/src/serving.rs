@@ -2,6 +2,7 @@
 //! it does.
 
 use crate::app::App;
+use crate::patient::Patient;
 use crate::routes::router;
 use axum::Router;
 use axum::serve::Listener;
@@ -17,6 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// The largest head of a request, in bytes.
+const MAX_HEAD: usize = 32 << 10;
+
 /// Serves until `stop` is done, then takes no new connection and waits up to `drain` for the requests under way.
 /// The engine is left running; requests cut off here are aborted by it.
 pub async fn serve(
@@ -31,6 +35,8 @@ pub async fn serve(
     builder
         .http1()
         .timer(TokioTimer::new())
+        // A larger head is answered with 431.
+        .max_buf_size(MAX_HEAD)
         .header_read_timeout(app.options.head_timeout);
     let (stopping, stopped) = watch::channel(());
     // Cuts the connections off when it is dropped.
@@ -42,7 +48,7 @@ pub async fn serve(
             () = &mut stop => break,
             // The listener itself waits and tries again where the system has no file left for it.
             (stream, _) = Listener::accept(&mut listener), if has_room => {
-                connections.spawn(converse(stream, builder.clone(), routes.clone(), stopped.clone()));
+                connections.spawn(converse(stream, builder.clone(), routes.clone(), app.options.write_timeout, stopped.clone()));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -61,9 +67,13 @@ async fn converse(
     stream: TcpStream,
     builder: Builder<TokioExecutor>,
     routes: Router,
+    write_timeout: Duration,
     mut stopping: watch::Receiver<()>,
 ) {
+    // A token is sent when it is made, not when a packet is full. Without it the answer is as right, only later.
+    let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(routes);
+    let stream = Patient::new(stream, write_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = connection.as_mut() => return,

@@ -2,21 +2,55 @@
 
 use crate::app::App;
 use crate::body::JsonBody;
+use crate::chat::types::parse_template_fields;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::preparing::prepare;
 use axum::Json;
 use axum::extract::State;
-use mettle_text::{Message, RenderOptions, SpecialTokens, TextError, encode_chat};
+use mettle_text::SpecialTokens;
 use serde::Serialize;
-use serde_json::{Map, Value};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-#[derive(Debug, Serialize)]
+/// The fields of a request, for those who read about them: a prompt, messages or a content.
+#[derive(Debug, ToSchema)]
+#[allow(dead_code)]
+pub struct TokenizeRequest {
+    pub model: Option<String>,
+    pub prompt: Option<String>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub messages: Option<Vec<serde_json::Value>>,
+    pub content: Option<String>,
+    /// With a prompt (default true) or messages (default false).
+    pub add_special_tokens: Option<bool>,
+    /// With a content.
+    #[schema(default = false)]
+    #[serde(default)]
+    pub add_special: bool,
+    /// With a content.
+    #[schema(default = true)]
+    #[serde(default)]
+    pub parse_special: bool,
+    #[schema(default = false)]
+    #[serde(default)]
+    pub return_token_strs: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Tokens {
-    count: usize,
-    max_model_len: usize,
-    tokens: Vec<u32>,
-    token_strs: Option<Vec<String>>,
+    pub count: usize,
+    pub max_model_len: usize,
+    pub tokens: Vec<u32>,
+    pub token_strs: Option<Vec<String>>,
+}
+
+/// The fields of a request, for those who read about them.
+#[derive(Debug, ToSchema)]
+#[allow(dead_code)]
+pub struct DetokenizeRequest {
+    pub model: Option<String>,
+    pub tokens: Vec<u32>,
 }
 
 /// `{prompt}`, `{messages}` or `{content}` to token ids.
@@ -24,11 +58,11 @@ pub async fn tokenize(
     State(app): State<Arc<App>>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Tokens>, ApiError> {
-    let encode = move || {
+    let tokens = prepare(&app, move |app| {
         let fields = Fields::parse(&body)?;
         let model: Option<String> = fields.get("model", "a string")?;
         app.check_model(model.as_deref())?;
-        let tokens = ids_of(&app, &fields)?;
+        let tokens = ids_of(app, &fields)?;
         let as_text = |id: &u32| app.tokenizer.token_text(*id).unwrap_or("").to_owned();
         Ok(Tokens {
             count: tokens.len(),
@@ -38,11 +72,8 @@ pub async fn tokenize(
                 .then(|| tokens.iter().map(as_text).collect()),
             tokens,
         })
-    };
-    tokio::task::spawn_blocking(encode)
-        .await
-        .map_err(|_| ApiError::Internal("the text could not be tokenized".into()))?
-        .map(Json)
+    });
+    tokens.await.map(Json)
 }
 
 fn ids_of(app: &App, fields: &Fields<'_>) -> Result<Vec<u32>, ApiError> {
@@ -58,34 +89,20 @@ fn ids_of(app: &App, fields: &Fields<'_>) -> Result<Vec<u32>, ApiError> {
         };
         return app.encode(&content, specials, add_special);
     }
-    let messages: Option<Vec<Message>> = fields.get("messages", "a list of messages")?;
-    let Some(messages) = messages else {
+    if !fields.says_something("messages") {
         return Err(ApiError::bad(
             "prompt",
             "prompt, messages or content is missing",
         ));
-    };
-    if fields.says_something("chat_template") {
-        let message = "chat_template: templates in requests are not accepted";
-        return Err(ApiError::bad("chat_template", message));
     }
-    let template = app.options.template.as_ref();
-    let template = template.ok_or(ApiError::from(TextError::NoChatTemplate))?;
-    let kwargs: Option<Map<String, Value>> = fields.get("chat_template_kwargs", "an object")?;
-    let options = RenderOptions {
-        add_generation_prompt: fields.flag("add_generation_prompt", true)?,
-        continue_final_message: fields.flag("continue_final_message", false)?,
-        tools: fields.get("tools", "a list")?,
-        kwargs: kwargs.unwrap_or_default(),
-    };
-    Ok(encode_chat(&app.tokenizer, template, &messages, &options)?)
+    parse_template_fields(fields)?.prompt(app)
 }
 
 /// The text under the names that both dialects give it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Text {
-    prompt: String,
-    content: String,
+    pub prompt: String,
+    pub content: String,
 }
 
 pub async fn detokenize(

@@ -6,7 +6,7 @@ use crate::args::{ChatArgs, SamplingArgs};
 use crate::config::engine_flags;
 use crate::interrupt::Interrupt;
 use crate::sampling::ask;
-use crate::session::Session;
+use crate::session::{Load, Session};
 use crate::terminal::{note, paint};
 use anyhow::{Context, bail};
 use mettle_text::Message;
@@ -27,7 +27,7 @@ Ctrl-C stops an answer; at the prompt it leaves.";
 pub fn run(args: ChatArgs) -> anyhow::Result<()> {
     let settings = settings(engine_flags(args.model.as_ref(), &args.engine))?;
     let interrupt = Interrupt::install()?;
-    let session = Session::open(&settings, &interrupt)?;
+    let session = Session::open(&settings, &interrupt, Load::SINGLE)?;
     if session.template.is_none() {
         let name = &session.model.name;
         bail!("{name} has no chat template, so it cannot chat; mettle run --raw continues a text");

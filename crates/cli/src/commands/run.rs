@@ -5,7 +5,7 @@ use crate::args::RunArgs;
 use crate::config::engine_flags;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::sampling::ask;
-use crate::session::Session;
+use crate::session::{Load, Session};
 use anyhow::{Context, bail};
 use mettle_engine::{Answer, FinishReason};
 use mettle_text::{Message, RenderOptions, TextError, encode_chat};
@@ -18,7 +18,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<()> {
         prompt => prompt.to_owned(),
     };
     let interrupt = Interrupt::install()?;
-    let session = Session::open(&settings, &interrupt)?;
+    let session = Session::open(&settings, &interrupt, Load::SINGLE)?;
     let ids = match args.raw {
         true => session.encode(&prompt)?,
         false => {

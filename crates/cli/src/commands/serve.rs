@@ -2,12 +2,12 @@
 
 use super::settings;
 use crate::args::ServeArgs;
-use crate::config::{Settings, engine_flags, server_flags};
+use crate::config::{ReasoningParser, Settings, ToolParser, engine_flags, server_flags};
 use crate::interrupt::{self, Interrupt};
-use crate::session::Session;
+use crate::session::{Load, PAGE_TOKENS, Session};
 use crate::terminal::{bytes, note, paint};
 use anyhow::Context;
-use mettle_server::{App, AppOptions, serve};
+use mettle_server::{App, AppOptions, Asset, EngineFacts, ReasoningFormat, ToolFormat, serve};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,7 +26,11 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     // The port is taken before the model is loaded: a taken one is told at once.
     let listener = runtime.block_on(listen(&settings))?;
     let interrupt = Interrupt::install()?;
-    let session = Session::open(&settings, &interrupt)?;
+    let load = Load {
+        sequences: settings.max_num_seqs,
+        queue: settings.max_queue,
+    };
+    let session = Session::open(&settings, &interrupt, load)?;
     let address = listener.local_addr()?;
     let app = app(&session, &settings);
     banner(&session, &settings, address);
@@ -61,9 +65,57 @@ fn app(session: &Session, settings: &Settings) -> App {
         generation: session.model.generation.clone(),
         eos_ids: session.model.eos_ids.clone(),
         api_keys: settings.api_keys.clone(),
+        tool_format: tool_format(session, settings),
+        reasoning_format: reasoning_format(session, settings),
+        allowed_origins: settings.allowed_origins.clone(),
+        max_logprobs: settings.max_logprobs,
+        request_timeout: settings.request_timeout,
+        body_limit: settings.max_body_bytes,
+        facts: facts(session, settings),
+        page: Some(page),
         ..AppOptions::new("")
     };
     App::new(session.engine.clone(), session.tokenizer.clone(), options)
+}
+
+fn page(path: &str) -> Option<Asset> {
+    let file = mettle_page::asset(path)?;
+    Some(Asset {
+        bytes: file.bytes,
+        content_type: file.content_type,
+        etag: file.etag,
+        content_security_policy: mettle_page::CONTENT_SECURITY_POLICY,
+    })
+}
+
+fn tool_format(session: &Session, settings: &Settings) -> Option<ToolFormat> {
+    match settings.tool_call_parser {
+        ToolParser::Auto => ToolFormat::detect(session.model.chat_template.as_ref()?),
+        ToolParser::Format(format) => Some(format),
+    }
+}
+
+fn reasoning_format(session: &Session, settings: &Settings) -> Option<ReasoningFormat> {
+    match settings.reasoning_parser {
+        ReasoningParser::Auto => ReasoningFormat::detect(session.model.chat_template.as_ref()?),
+        ReasoningParser::None => None,
+        ReasoningParser::Format(format) => Some(format),
+    }
+}
+
+fn facts(session: &Session, settings: &Settings) -> EngineFacts {
+    let memory = &session.memory;
+    EngineFacts {
+        backend: session.backend.clone(),
+        backend_reason: session.backend_reason.clone(),
+        device: session.device.to_owned(),
+        max_num_seqs: settings.max_num_seqs,
+        max_num_batched_tokens: settings.max_num_batched_tokens,
+        page_tokens: PAGE_TOKENS,
+        weight_bytes: memory.weight_bytes as u64,
+        kv_bytes: memory.kv_bytes as u64,
+        scratch_bytes: memory.scratch_bytes as u64,
+    }
 }
 
 /// Done at the first SIGINT or SIGTERM; a second one ends the program at once.
@@ -116,14 +168,25 @@ fn banner(session: &Session, settings: &Settings, address: SocketAddr) {
         bytes(memory.kv_bytes as u64),
         bytes(memory.scratch_bytes as u64)
     ));
+    note(&format!("page      {url}/"));
     note(&format!(
-        "routes    {url}/v1/completions /v1/models /tokenize /detokenize /health /version"
+        "routes    {url}/v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/models /metrics"
     ));
     let key = match settings.api_keys.is_empty() {
         true => "",
         false => " -H 'Authorization: Bearer KEY'",
     };
+    let (path, body) = match session.template {
+        Some(_) => (
+            "chat/completions",
+            r#"{"messages": [{"role": "user", "content": "What is the capital of Germany?"}]}"#,
+        ),
+        None => (
+            "completions",
+            r#"{"prompt": "The capital of Germany is", "max_tokens": 8}"#,
+        ),
+    };
     note(&format!(
-        "try       curl {url}/v1/completions{key} -H 'Content-Type: application/json' -d '{{\"prompt\": \"The capital of Germany is\", \"max_tokens\": 8}}'"
+        "try       curl {url}/v1/{path}{key} -H 'Content-Type: application/json' -d '{body}'"
     ));
 }

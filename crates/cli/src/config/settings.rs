@@ -1,8 +1,10 @@
 //! Owns the settings as the program uses them: parsed, with errors that name the setting and where it was set.
 
 use super::{Config, ConfigError, Found, Origin};
+use mettle_engine::MAX_LOGPROBS;
 use mettle_plan::KvElement;
 use mettle_plan::passes::ALL;
+use mettle_server::{ReasoningFormat, ToolFormat};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,6 +26,21 @@ pub enum Device {
     Cuda,
     Cpu,
     Emulator,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolParser {
+    /// What the model's template suggests.
+    Auto,
+    Format(ToolFormat),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningParser {
+    /// What the model's template suggests.
+    Auto,
+    None,
+    Format(ReasoningFormat),
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +65,16 @@ pub struct Settings {
     pub served_model_name: Vec<String>,
     pub api_keys: Vec<String>,
     pub shutdown_timeout: Duration,
+    /// Answers that are made at a time.
+    pub max_num_seqs: usize,
+    /// Requests that may wait.
+    pub max_queue: usize,
+    pub max_logprobs: usize,
+    pub allowed_origins: Vec<String>,
+    pub max_body_bytes: usize,
+    pub request_timeout: Option<Duration>,
+    pub tool_call_parser: ToolParser,
+    pub reasoning_parser: ReasoningParser,
     pub hub_endpoint: String,
     pub hub_token: Option<String>,
     pub offline: bool,
@@ -85,7 +112,7 @@ impl Settings {
             kv_memory: parsed(config, "kv-memory", Bytes::EXPECTED, |b: &Bytes| b.0 > 0)?
                 .map(|bytes| bytes.0),
             max_model_len: count("max-model-len")?,
-            max_num_batched_tokens: batched_tokens(config)?,
+            max_num_batched_tokens: step_rows(config, "max-num-batched-tokens")?,
             load_format: one_of(
                 config,
                 "load-format",
@@ -102,6 +129,42 @@ impl Settings {
                 "shutdown-timeout",
                 number("shutdown-timeout")?,
             )? as u64),
+            max_num_seqs: step_rows(config, "max-num-seqs")?,
+            max_queue: required("max-queue", number("max-queue")?)?,
+            max_logprobs: max_logprobs(config)?,
+            allowed_origins: values(&unlisted(&config.get("allowed-origins").value)),
+            max_body_bytes: body_bytes(config)?,
+            request_timeout: parsed(
+                config,
+                "request-timeout",
+                "a whole number above 0",
+                |n: &u64| *n > 0,
+            )?
+            .map(Duration::from_secs),
+            tool_call_parser: one_of(
+                config,
+                "tool-call-parser",
+                &[
+                    ("auto", ToolParser::Auto),
+                    ("hermes", ToolParser::Format(ToolFormat::Hermes)),
+                    ("llama3_json", ToolParser::Format(ToolFormat::Llama3Json)),
+                    ("mistral", ToolParser::Format(ToolFormat::Mistral)),
+                    ("generic_json", ToolParser::Format(ToolFormat::GenericJson)),
+                ],
+            )?,
+            reasoning_parser: one_of(
+                config,
+                "reasoning-parser",
+                &[
+                    ("auto", ReasoningParser::Auto),
+                    ("none", ReasoningParser::None),
+                    (
+                        "deepseek_r1",
+                        ReasoningParser::Format(ReasoningFormat::DeepseekR1),
+                    ),
+                    ("qwen3", ReasoningParser::Format(ReasoningFormat::Qwen3)),
+                ],
+            )?,
             hub_endpoint: text("hub-endpoint").trim_end_matches('/').to_owned(),
             hub_token: Some(text("hub-token")).filter(|token| !token.is_empty()),
             offline: switch(config, "offline")?,
@@ -109,13 +172,33 @@ impl Settings {
     }
 }
 
-fn batched_tokens(config: &Config) -> Result<usize, ConfigError> {
-    let name = "max-num-batched-tokens";
+/// A number of rows of a step.
+fn step_rows(config: &Config, name: &str) -> Result<usize, ConfigError> {
     let expected = format!("a whole number from 1 to {MOST_STEP_ROWS}");
     let value = parsed(config, name, &expected, |n| {
         (1..=MOST_STEP_ROWS).contains(n)
     })?;
     value.ok_or_else(|| wrong(config, name, &expected))
+}
+
+fn max_logprobs(config: &Config) -> Result<usize, ConfigError> {
+    let expected = format!("a whole number up to {MAX_LOGPROBS}");
+    let value = parsed(config, "max-logprobs", &expected, |n| *n <= MAX_LOGPROBS)?;
+    value.ok_or_else(|| wrong(config, "max-logprobs", &expected))
+}
+
+fn body_bytes(config: &Config) -> Result<usize, ConfigError> {
+    let name = "max-body-bytes";
+    let bytes = parsed(config, name, Bytes::EXPECTED, |b: &Bytes| b.0 > 0)?;
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes.0).ok());
+    bytes.ok_or_else(|| wrong(config, name, Bytes::EXPECTED))
+}
+
+/// vLLM writes lists as JSON: `["a", "b"]` is `a,b`.
+fn unlisted(text: &str) -> String {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    inner.map_or(text.to_owned(), |inner| inner.replace('"', ""))
 }
 
 /// The cores that this process may use.
@@ -166,7 +249,15 @@ fn one_of<T: Copy>(config: &Config, name: &str, known: &[(&str, T)]) -> Result<T
     let found = known.iter().find(|(name, _)| *name == value);
     found
         .map(|(_, value)| *value)
-        .ok_or_else(|| wrong(config, name, &names.join(" or ")))
+        .ok_or_else(|| wrong(config, name, &any_of(&names)))
+}
+
+/// `a, b or c`.
+fn any_of(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 fn switch(config: &Config, name: &str) -> Result<bool, ConfigError> {

@@ -117,6 +117,14 @@ fn the_table_shows_every_setting_and_hides_secrets() {
         served-model-name        (the model's name)           default
         api-key                  (set)                        flag --api-key
         shutdown-timeout         30                           default
+        max-num-seqs             64                           default
+        max-queue                1024                         default
+        max-logprobs             20                           default
+        allowed-origins          *                            default
+        max-body-bytes           32M                          default
+        request-timeout          (never)                      default
+        tool-call-parser         auto                         default
+        reasoning-parser         auto                         default
         hub-endpoint             https://huggingface.co       default
         hub-token                (set)                        environment HF_TOKEN
         offline                  off                          default

@@ -112,20 +112,20 @@ fn settings_that_cannot_be_used() {
     with(
         &["--device", "tpu"],
         2,
-        expect![[r#"error: --device is "tpu", it must be auto or cpu"#]],
+        expect![[r#"error: --device is "tpu", it must be auto, metal, cuda, cpu or emulator"#]],
     );
     with(
         &["--kv-memory", "1"],
         2,
         expect![
-            "error: the KV cache of 512 tokens needs 492 kB, --kv-memory is 1 B: give more or a shorter --max-model-len"
+            "error: llama cannot run: the KV cache of 512 tokens needs 492 kB, --kv-memory is 1 B: give more or a shorter --max-model-len"
         ],
     );
     with(
         &["--kv-memory", "100K", "--max-model-len", "512"],
         2,
         expect![
-            "error: the KV cache of 512 tokens needs 492 kB, --kv-memory is 102 kB: give more or a shorter --max-model-len"
+            "error: llama cannot run: the KV cache of 512 tokens needs 492 kB, --kv-memory is 102 kB: give more or a shorter --max-model-len"
         ],
     );
     with(

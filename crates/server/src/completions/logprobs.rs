@@ -5,18 +5,30 @@ use mettle_text::{Detokenizer, Tokenizer};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// JSON has no infinity.
-const LOWEST: f32 = -9999.0;
+pub const LOWEST: f32 = -9999.0;
 
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct LegacyLogprobs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<Option<f32>>,
     /// The token itself and the most likely ones, by their texts.
+    #[schema(value_type = Vec<Option<BTreeMap<String, f32>>>)]
     pub top_logprobs: Vec<Option<TopLogprobs>>,
     /// Where each token starts in the text, in characters.
     pub text_offset: Vec<usize>,
+}
+
+impl LegacyLogprobs {
+    /// Puts what comes next behind what is there.
+    pub fn append(&mut self, mut more: LegacyLogprobs) {
+        self.tokens.append(&mut more.tokens);
+        self.token_logprobs.append(&mut more.token_logprobs);
+        self.top_logprobs.append(&mut more.top_logprobs);
+        self.text_offset.append(&mut more.text_offset);
+    }
 }
 
 /// An object on the wire, most likely first.
@@ -69,8 +81,9 @@ impl LegacyBuilder {
         self.detokenizer = Detokenizer::new(self.tokenizer.clone(), skip_special);
     }
 
-    pub fn finish(self) -> LegacyLogprobs {
-        self.lists
+    /// The tokens since the last call.
+    pub fn take(&mut self) -> LegacyLogprobs {
+        std::mem::take(&mut self.lists)
     }
 
     fn top_of(&self, logprobs: &TokenLogprobs) -> TopLogprobs {
@@ -88,7 +101,7 @@ impl LegacyBuilder {
 }
 
 /// A prompt token's entry in `prompt_logprobs`.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
 pub struct PromptToken {
     pub logprob: f32,
     pub rank: u32,
@@ -113,6 +126,6 @@ pub fn prompt_entry(tokenizer: &Tokenizer, logprobs: &TokenLogprobs) -> BTreeMap
     entries
 }
 
-fn text_of(tokenizer: &Tokenizer, id: u32) -> String {
+pub fn text_of(tokenizer: &Tokenizer, id: u32) -> String {
     tokenizer.decode_continuation(&[id], false)
 }

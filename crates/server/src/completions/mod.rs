@@ -1,69 +1,115 @@
-//! Owns `/v1/completions`: raw text or token ids in, the continuation out, not streamed yet.
+//! Owns `/v1/completions`: raw text or token ids in, the continuation out, whole or as it comes.
 
-mod answers;
-mod convert;
+mod jobs;
 mod logprobs;
 mod prompt;
 mod types;
-mod validate;
+mod writer;
 
+pub use logprobs::{LOWEST, prompt_entry, text_of};
+pub use types::{CompletionRequest, CompletionResponse, PromptLogprobs};
+
+use crate::answers::Answers;
 use crate::app::{App, seconds_since_1970};
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use axum::Json;
+use crate::preparing::prepare;
+use crate::request_id::RequestId;
+use crate::sse::{self, Events};
+use crate::usage::Usage;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use std::hash::{BuildHasher, RandomState};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use std::sync::Arc;
-use types::{CompletionRequest, CompletionResponse};
+use types::CompletionChoice;
+use writer::Writer;
 
 pub async fn create(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
+    Extension(request_id): Extension<RequestId>,
     JsonBody(body): JsonBody,
-) -> Result<Json<CompletionResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     app.check_ready()?;
-    let id = format!("cmpl-{}", request_id(&app, &headers));
-    // Tokenizing a long prompt takes longer than other connections should wait.
-    let prepared = app.clone();
-    let prepare = move || {
+    let (request, jobs) = prepare(&app, move |app| {
         let request = CompletionRequest::parse(&Fields::parse(&body)?)?;
-        request.validate()?;
-        request.into_prompts(&prepared)
-    };
-    let prompts = tokio::task::spawn_blocking(prepare)
-        .await
-        .map_err(|_| ApiError::Internal("the request could not be prepared".into()))??;
-    let (choices, usage) = answers::answer_all(&app, prompts).await?;
-    Ok(Json(CompletionResponse {
+        request.validate(app)?;
+        let jobs = request.jobs(app)?;
+        Ok((request.generation, jobs))
+    })
+    .await?;
+    let id = request_id.with_prefix("cmpl-", request.request_id.as_deref());
+    let answers = Answers::start(&app, jobs.iter().map(|job| job.job.clone()))?;
+    let writer = Writer::new(&app, jobs);
+    let head = Head {
         id,
-        object: "text_completion",
         created: seconds_since_1970(),
         model: app.model_name().to_owned(),
-        choices,
-        usage,
+    };
+    if !request.stream {
+        return Ok(Json(whole(head, answers, writer).await?).into_response());
+    }
+    let (at_end, in_every) = request.usage_in_stream();
+    Ok(sse::respond(async move |events| {
+        let outcome = parts(&events, &head, answers, writer, at_end, in_every).await;
+        events.done(outcome).await;
     }))
 }
 
-/// The caller's own id where it has a plain one, else a random one.
-fn request_id(app: &App, headers: &HeaderMap) -> String {
-    let is_plain = |id: &&str| {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        (1..=128).contains(&id.len()) && id.chars().all(allowed)
-    };
-    let given = headers.get("x-request-id").and_then(|v| v.to_str().ok());
-    match given.filter(is_plain) {
-        Some(id) => id.to_owned(),
-        // Hashers of the standard library have random keys.
-        None => {
-            let number = app.next_number();
-            let (high, low) = (RandomState::new(), RandomState::new());
-            format!(
-                "{:016x}{:016x}",
-                high.hash_one(number),
-                low.hash_one(number)
-            )
+/// What all chunks of a response share.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    fn response(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> CompletionResponse {
+        CompletionResponse {
+            id: self.id.clone(),
+            object: "text_completion",
+            created: self.created,
+            model: self.model.clone(),
+            choices,
+            usage,
         }
     }
+}
+
+async fn whole(
+    head: Head,
+    mut answers: Answers,
+    mut writer: Writer,
+) -> Result<CompletionResponse, ApiError> {
+    let mut choices = Vec::new();
+    choices.resize_with(writer.choices(), CompletionChoice::default);
+    while let Some((prompt, event, answer)) = answers.next().await? {
+        let part = writer.part(prompt, event, answer)?;
+        let choice = &mut choices[part.index];
+        choice.index = part.index;
+        choice.append(part);
+    }
+    Ok(head.response(choices, Some(writer.usage)))
+}
+
+async fn parts(
+    events: &Events,
+    head: &Head,
+    mut answers: Answers,
+    mut writer: Writer,
+    usage_at_end: bool,
+    usage_in_every: bool,
+) -> Result<(), ApiError> {
+    while let Some((prompt, event, answer)) = answers.next().await? {
+        let part = writer.part(prompt, event, answer)?;
+        if !part.is_empty() {
+            let usage = usage_in_every.then_some(writer.usage);
+            events.data(&head.response(vec![part], usage)).await;
+        }
+    }
+    if usage_at_end {
+        let last = head.response(Vec::new(), Some(writer.usage));
+        events.data(&last).await;
+    }
+    Ok(())
 }

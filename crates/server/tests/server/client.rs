@@ -74,10 +74,15 @@ pub fn receive(mut stream: TcpStream) -> Response {
     let text = String::from_utf8(bytes).expect("UTF-8");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).expect("a status");
+    let head = head.to_ascii_lowercase();
+    let body = match head.contains("transfer-encoding: chunked") {
+        true => unchunked(body),
+        false => body.to_owned(),
+    };
     Response {
         status: status.parse().expect("a number"),
-        head: head.to_ascii_lowercase(),
-        body: body.to_owned(),
+        head,
+        body,
     }
 }
 
@@ -88,4 +93,37 @@ pub fn get(address: SocketAddr, path: &str) -> Response {
 pub fn post(address: SocketAddr, path: &str, body: &str) -> Response {
     let headers = "Content-Type: application/json\r\n";
     receive(send(address, "POST", path, headers, body.as_bytes()))
+}
+
+/// A body that came in chunks; what is missing of the last one is left out.
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        let Some(chunk) = rest.get(..size).filter(|chunk| !chunk.is_empty()) else {
+            break;
+        };
+        whole.push_str(chunk);
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    whole
+}
+
+/// Names (empty without one) and data of server-sent events.
+pub fn events(body: &str) -> Vec<(String, String)> {
+    let mut events = Vec::new();
+    for event in body.split_terminator("\n\n") {
+        let field = |name: &str| {
+            let of = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
+            event.lines().find_map(of)
+        };
+        if event.starts_with(':') {
+            continue;
+        }
+        events.push((
+            field("event").unwrap_or_default(),
+            field("data").expect("data"),
+        ));
+    }
+    events
 }

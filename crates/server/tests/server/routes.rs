@@ -3,9 +3,7 @@
 use crate::client::{receive, send};
 use crate::server::{CONTEXT, NAME, Server, Setup};
 use mettle_server::AppOptions;
-use mettle_text::ChatTemplate;
 use serde_json::json;
-use std::sync::Arc;
 
 #[test]
 fn health_and_version() {
@@ -66,19 +64,7 @@ fn other_paths_and_methods_are_refused_in_the_same_form() {
 
 #[test]
 fn both_dialects_tokenize() {
-    let server = Server::with(Setup {
-        options: AppOptions {
-            template: Some(Arc::new(
-                ChatTemplate::new(
-                    "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
-                    Default::default(),
-                )
-                .unwrap(),
-            )),
-            ..AppOptions::new(NAME)
-        },
-        ..Setup::default()
-    });
+    let server = Server::start();
     let answer = server.post(
         "/tokenize",
         r#"{"prompt": "hi ä", "return_token_strs": true}"#,
@@ -94,7 +80,9 @@ fn both_dialects_tokenize() {
     assert_eq!(content["tokens"], answer["tokens"]);
     let chat = json!({"messages": [{"role": "user", "content": "hi"}]});
     let chat = server.post("/tokenize", &chat.to_string()).json();
-    let plain = server.post("/tokenize", r#"{"prompt": "user:hi;"}"#).json();
+    let plain = server
+        .post("/tokenize", r#"{"prompt": "user:hi;assistant:"}"#)
+        .json();
     assert_eq!(chat["tokens"], plain["tokens"]);
 
     let text = server.post("/detokenize", &json!({ "tokens": tokens }).to_string());
@@ -107,7 +95,7 @@ fn both_dialects_tokenize() {
         server.post("/tokenize", "{}").error(),
         "400 BadRequestError prompt: prompt, messages or content is missing"
     );
-    let template = json!({"messages": [], "chat_template": "x"}).to_string();
+    let template = json!({"messages": [{}], "chat_template": "x"}).to_string();
     assert_eq!(
         server.post("/tokenize", &template).error(),
         "400 BadRequestError chat_template: chat_template: templates in requests are not accepted"
@@ -148,6 +136,8 @@ fn keys_open_v1_and_only_that() {
     }
     assert_eq!(status("GET", "/health", ""), 200);
     assert_eq!(status("OPTIONS", "/v1/models", ""), 405);
+    assert_eq!(status("GET", "/engine/state", ""), 401);
+    assert_eq!(status("GET", "/metrics", ""), 200);
     let refused = server.get("/v1/models");
     assert!(refused.head.contains("www-authenticate: bearer"));
     assert_eq!(

@@ -3,9 +3,9 @@
 use crate::client::{self, PATIENCE, Response};
 use mettle_engine::mock::{MockExecutable, MockStep};
 use mettle_engine::{Engine, EngineHandle, EngineOptions};
-use mettle_plan::{KvElement, KvGroup, PageLayout, Plane, Retention, Sizes};
+use mettle_plan::{Executable, KvElement, KvGroup, PageLayout, Plane, Retention, Sizes};
 use mettle_server::{App, AppOptions, serve};
-use mettle_text::Tokenizer;
+use mettle_text::{ChatTemplate, TemplateSpecials, Tokenizer};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 
 pub const VOCABULARY: usize = 267;
 pub const CONTEXT: usize = 256;
+/// Of the KV cache.
+pub const PAGES: usize = 64;
 pub const NAME: &str = "owner/tiny";
 
 pub struct Server {
@@ -32,18 +34,37 @@ pub struct Server {
 pub struct Setup {
     pub options: AppOptions,
     pub max_queue: usize,
+    pub max_sequences: usize,
+    pub context: usize,
     /// How long a stopping server waits for its requests.
     pub drain: Duration,
     pub hook: Box<dyn FnMut(u64) -> MockStep + Send>,
+    /// In place of the mock, with the same vocabulary and as many pages.
+    pub executable: Option<Box<dyn Executable>>,
+}
+
+/// Every message as `role:content;`, and `assistant:` where an answer is to come.
+pub const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
+
+/// The options of a server under test.
+pub fn options() -> AppOptions {
+    let template = ChatTemplate::new(TEMPLATE, TemplateSpecials::default()).unwrap();
+    AppOptions {
+        template: Some(Arc::new(template)),
+        ..AppOptions::new(NAME)
+    }
 }
 
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
-            options: AppOptions::new(NAME),
+            options: options(),
             max_queue: 64,
+            max_sequences: 1,
+            context: CONTEXT,
             drain: PATIENCE,
             hook: Box::new(|_| MockStep::Run),
+            executable: None,
         }
     }
 }
@@ -72,12 +93,19 @@ impl Server {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama");
         let json = std::fs::read(folder.join("tokenizer.json")).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_json(&json, None).unwrap());
-        let mock = MockExecutable::new(VOCABULARY, layout(), 64, Sizes::bounds(512, 1));
+        let executable: Box<dyn Executable> = match setup.executable {
+            Some(executable) => executable,
+            None => {
+                let bounds = Sizes::bounds(512, setup.max_sequences);
+                let mock = MockExecutable::new(VOCABULARY, layout(), PAGES, bounds);
+                Box::new(mock.with_hook(setup.hook))
+            }
+        };
         let options = EngineOptions {
             max_queue: setup.max_queue,
-            ..EngineOptions::new(VOCABULARY, CONTEXT, 64)
+            max_sequences: setup.max_sequences,
+            ..EngineOptions::new(VOCABULARY, setup.context, PAGES)
         };
-        let executable = Box::new(mock.with_hook(setup.hook));
         let engine = Engine::start(executable, options).unwrap();
         let app = Arc::new(App::new(engine.clone(), tokenizer.clone(), setup.options));
         let runtime = Runtime::new().unwrap();
@@ -120,6 +148,38 @@ impl Server {
         let response = self.post("/v1/completions", &body.to_string());
         assert_eq!(response.status, 200, "{body}: {response:?}");
         response.json()
+    }
+
+    /// The response to a request that must succeed.
+    pub fn ask(&self, path: &str, body: Value) -> Value {
+        let response = self.post(path, &body.to_string());
+        assert_eq!(response.status, 200, "{body}: {response:?}");
+        response.json()
+    }
+
+    pub fn chat(&self, body: Value) -> Value {
+        self.ask("/v1/chat/completions", body)
+    }
+
+    /// The events of a stream that must succeed: their names (empty without one) and data.
+    pub fn stream(&self, path: &str, mut body: Value) -> Vec<(String, String)> {
+        body["stream"] = true.into();
+        let response = self.post(path, &body.to_string());
+        assert_eq!(response.status, 200, "{body}: {response:?}");
+        assert!(response.head.contains("text/event-stream"), "{response:?}");
+        client::events(&response.body)
+    }
+
+    /// The chunks of a stream that ends with [DONE].
+    pub fn chunks(&self, path: &str, body: Value) -> Vec<Value> {
+        let mut events = self.stream(path, body);
+        let done = events.pop().expect("an end");
+        assert_eq!(done, (String::new(), "[DONE]".to_owned()));
+        let chunk = |(name, data): (String, String)| {
+            assert_eq!(name, "");
+            serde_json::from_str(&data).expect("JSON")
+        };
+        events.into_iter().map(chunk).collect()
     }
 
     /// Waits until the engine has nothing to do.
