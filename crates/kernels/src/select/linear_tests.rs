@@ -73,9 +73,9 @@ fn the_tile_follows_rows_and_device() {
     );
     let nvidia = DeviceProfile::nvidia(132);
     assert_eq!(name(1, &nvidia), "linear_small_f16_f16_r1_c1");
-    assert_eq!(name(16, &nvidia), "linear_f16_f16_16x32x128_w4_s4");
+    assert_eq!(name(16, &nvidia), "linear_f16_f16_16x64x64_w4_s4");
     assert_eq!(name(65, &nvidia), "linear_f16_f16_64x64x64_w4_s3");
-    assert_eq!(name(20_000, &nvidia), "linear_f16_f16_128x128x32_w8_s3");
+    assert_eq!(name(20_000, &nvidia), "linear_f16_f16_128x128x32_w4_s3");
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn k_is_split_where_columns_leave_cores_idle() {
         let shape = LinearShape { n, k, ..shape(16) };
         linear(&shape, &device).unwrap()
     };
-    assert_eq!(split(4096, 4096).parts, 1);
+    assert_eq!(split(28672, 4096).parts, 1);
     let choice = split(1024, 4096);
-    assert_eq!((choice.parts, choice.part_k), (4, 1024));
-    assert_eq!(choice.partial_floats, 4 * 16 * 1024);
-    assert_eq!(choice.main.threadgroups, [32, 1, 4]);
+    assert_eq!((choice.parts, choice.part_k), (8, 512));
+    assert_eq!(choice.partial_floats, 8 * 16 * 1024);
+    assert_eq!(choice.main.threadgroups, [16, 1, 8]);
     // Bias and residual are the second kernel's.
     assert_eq!(choice.main.constants[1], ("has_residual", 0));
     let reduce = choice.reduce.unwrap();
