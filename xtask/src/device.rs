@@ -52,8 +52,8 @@ pub fn run(name: &str) -> Result<()> {
         tests.args(["--features", feature]);
         build.args(["--features", feature]);
     }
-    // Where the device was asked for, its absence is a failure.
-    tests.env("METTLE_REQUIRE_CUDA", "1");
+    // Tests that need the device are left out elsewhere.
+    tests.args(["--", "--include-ignored"]);
     let own = step(&format!("tests of {}", device.package), &mut tests);
     step("release build", &mut build)?;
     let validate = |what: &[&str]| {

@@ -32,12 +32,7 @@ impl Candidate {
             Some(budget) => {
                 let weights: usize = weights.tensors().iter().map(device_bytes).sum();
                 let taken = (weights as u64).saturating_add(DEVICE_MARGIN);
-                // The emulated device's memory is the machine's.
-                let budget = (budget as u64).min(match self.backend.name() {
-                    "emulator" => crate::kv_budget::free_memory(),
-                    _ => u64::MAX,
-                });
-                budget.saturating_sub(taken)
+                (budget as u64).saturating_sub(taken)
             }
         }
     }

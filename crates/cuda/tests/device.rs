@@ -53,8 +53,9 @@ fn idle(gpu: &mut CudaGpu) -> Finished {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_a_gather_copies_the_rows_that_were_uploaded_with_it() {
-    let Some(mut gpu) = device() else { return };
+    let mut gpu = device();
     let x = bytes(1, (ROWS * WIDTH * 2) as usize);
     let picked = [6, 0, 3, 3, 5];
     let from = filled(&mut gpu, &x);
@@ -89,8 +90,9 @@ fn on_a_device_a_gather_copies_the_rows_that_were_uploaded_with_it() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_silu_mul_agrees_with_the_host_from_another_thread() {
-    let Some(mut gpu) = device() else { return };
+    let mut gpu = device();
     let count = ROWS * WIDTH;
     let (gate, up) = (halves(2, count), halves(3, count));
     let buffers = [&gate, &up].map(|values| filled(&mut gpu, &stored(values)));
@@ -128,8 +130,9 @@ fn on_a_device_silu_mul_agrees_with_the_host_from_another_thread() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_many_megabytes_come_back_as_written() {
-    let Some(mut gpu) = device() else { return };
+    let mut gpu = device();
     // More than the slots of staging memory hold, and neither end at a slot's.
     let data = bytes(4, 13_000_007);
     let buffer = gpu.allocate("data", data.len() + 100).unwrap();
@@ -147,8 +150,9 @@ fn on_a_device_many_megabytes_come_back_as_written() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_uploads_of_steps_under_way_are_not_overwritten() {
-    let Some(mut gpu) = device() else { return };
+    let mut gpu = device();
     const UPLOADED: usize = 700_000;
     const STEPS: usize = 40;
     let metadata = gpu.allocate("metadata", UPLOADED).unwrap();
@@ -173,8 +177,9 @@ fn on_a_device_uploads_of_steps_under_way_are_not_overwritten() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_what_it_cannot_do_is_an_error_with_the_numbers() {
-    let Some(mut gpu) = device() else { return };
+    let mut gpu = device();
     let mut launch = elementwise("silu_mul", Element::F16, 1, 1);
     launch.threadgroup_bytes = 1 << 20;
     let error = gpu.pipeline(&launch).err().expect("no device has so much");

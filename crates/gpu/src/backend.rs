@@ -48,7 +48,7 @@ impl<G: Gpu> Backend for GpuBackend<G> {
     }
 
     fn memory_budget(&self) -> Option<usize> {
-        Some(self.memory_budget)
+        (self.memory_budget != usize::MAX).then_some(self.memory_budget)
     }
 
     fn prepare(

@@ -24,7 +24,7 @@ pub trait Gpu: Send + 'static {
 
     fn profile(&self) -> DeviceProfile;
 
-    /// Bytes that may be allocated in all, those already allocated included.
+    /// Bytes that may be allocated in all, those already allocated included; `usize::MAX` where it is the machine's memory.
     fn memory_budget(&self) -> usize;
 
     /// New memory, its contents undefined, at a multiple of 256 bytes.

@@ -27,10 +27,12 @@ const TEXT: &str = "The lighthouse keeper wrote the same three things in his boo
 he lit the lamp, the direction of the wind, and the number of ships that had passed since noon. In forty years he had \
 missed only one day, and of that day he never spoke. 17 ships, wind from the north-west, lamp lit at 18:42.\n";
 
-/// Relative differences of a tap that rounding alone explains. f16 keeps 11 bits, bf16 8.
+/// Relative differences of a tap, about six times the largest seen with right kernels: 0.0034 in f16 (SmolLM2-135M), 0.017 in
+/// bf16 (a tiny Llama).
 const F16_TAP_LIMIT: f64 = 0.02;
 const BF16_TAP_LIMIT: f64 = 0.1;
-/// Mean difference of log-probabilities.
+/// Mean difference of log-probabilities: twice what running transformers itself in f16 and in bf16 costs on the fixture
+/// where it costs most (0.0092 and 0.0751).
 const F16_LIMIT: f64 = 0.02;
 const BF16_LIMIT: f64 = 0.15;
 

@@ -1,25 +1,15 @@
-//! Owns the opening of a device for tests, which says where there is none: those tests show nothing there.
+//! Owns the opening of a device for tests, and the bytes that they bind.
 
 use mettle_cuda::CudaGpu;
-use mettle_gpu::{Gpu, GpuError};
+use mettle_gpu::Gpu;
 use mettle_kernels::Scalar;
 use mettle_kernels::select::Launch;
 
-/// None on a machine without a device, unless `METTLE_REQUIRE_CUDA` is set: then that is a failure.
-pub fn device() -> Option<CudaGpu> {
-    match CudaGpu::open() {
-        Ok(gpu) => {
-            println!("running on {}", gpu.describe());
-            Some(gpu)
-        }
-        Err(GpuError::NotAvailable { why, .. })
-            if std::env::var_os("METTLE_REQUIRE_CUDA").is_none() =>
-        {
-            println!("NOT RUN: the part of this test that needs a device ({why})");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+/// Panics where there is none: these tests run only when asked for.
+pub fn device() -> CudaGpu {
+    let gpu = CudaGpu::open().unwrap_or_else(|error| panic!("{error}"));
+    println!("running on {}", gpu.describe());
+    gpu
 }
 
 /// A params struct of unsigned fields.

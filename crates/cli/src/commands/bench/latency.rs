@@ -10,7 +10,7 @@ use crate::terminal::{Counter, note};
 use mettle_bench::Spread;
 use mettle_bench::latency::{Latency, LatencyOptions, latency, profile};
 use mettle_models::Model;
-use mettle_plan::{Executable, MAX_LOGIT_ROWS, OpTime, PageLayout, PrepareOptions, Sizes, passes};
+use mettle_plan::{Executable, OpTime, PageLayout, PrepareOptions, Sizes, passes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -116,7 +116,7 @@ fn prepare(
     let page_layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
     let tokens = settings.max_num_batched_tokens.max(options.batch);
     let bounds = Sizes {
-        logit_rows: options.batch.clamp(1, MAX_LOGIT_ROWS),
+        logit_rows: options.batch,
         ..plan.bounds(tokens, options.batch)
     };
     let prepare = PrepareOptions {
