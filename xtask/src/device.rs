@@ -11,26 +11,30 @@ struct Device {
     name: &'static str,
     /// The crate that implements it.
     package: &'static str,
-    /// What turns it on, in that crate and in the binary; what has to be turned on calls clang.
+    /// What turns it on in the binary; what has to be turned on calls clang.
     feature: Option<&'static str>,
+    /// What turns it and its tests on in its crate.
+    tests: Option<&'static str>,
 }
 
 const fn device(
     name: &'static str,
     package: &'static str,
     feature: Option<&'static str>,
+    tests: Option<&'static str>,
 ) -> Device {
     Device {
         name,
         package,
         feature,
+        tests,
     }
 }
 
 const DEVICES: [Device; 3] = [
-    device("metal", "mettle-metal", None),
-    device("cuda", "mettle-cuda", Some("cuda")),
-    device("emulator", "mettle-gpu", Some("emulator")),
+    device("metal", "mettle-metal", None, None),
+    device("cuda", "mettle-cuda", Some("cuda"), Some("test-on-device")),
+    device("emulator", "mettle-gpu", Some("emulator"), Some("emulator")),
 ];
 
 /// One command for whoever has the device, whose output is the report.
@@ -48,12 +52,12 @@ pub fn run(name: &str) -> Result<()> {
     let mut tests = cargo(&["test", "--profile", "checked", "--no-fail-fast"]);
     tests.args(["--package", device.package]);
     let mut build = cargo(&["build", "--release", "--package", "mettle-cli"]);
-    if let Some(feature) = device.feature {
+    if let Some(feature) = device.tests {
         tests.args(["--features", feature]);
+    }
+    if let Some(feature) = device.feature {
         build.args(["--features", feature]);
     }
-    // Tests that need the device are left out elsewhere.
-    tests.args(["--", "--include-ignored"]);
     let own = step(&format!("tests of {}", device.package), &mut tests);
     step("release build", &mut build)?;
     let validate = |what: &[&str]| {

@@ -35,9 +35,17 @@ pub fn run(full: bool) -> Result<()> {
             "--quiet",
         ];
         let mut clippy = cargo(&lints);
+        // Linted here, run where the device is.
+        let device_tests: &[&str] = match features {
+            [] => &[],
+            _ => &["--features", "mettle-cuda/test-on-device"],
+        };
         step(
             "clippy",
-            clippy.args(features).args(["--", "-D", "warnings"]),
+            clippy
+                .args(features)
+                .args(device_tests)
+                .args(["--", "-D", "warnings"]),
         )?;
     } else {
         not_run.push("clippy (rustup component add clippy)".to_owned());

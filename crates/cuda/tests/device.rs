@@ -53,7 +53,6 @@ fn idle(gpu: &mut CudaGpu) -> Finished {
 }
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_a_gather_copies_the_rows_that_were_uploaded_with_it() {
     let mut gpu = device();
     let x = bytes(1, (ROWS * WIDTH * 2) as usize);
@@ -90,7 +89,6 @@ fn on_a_device_a_gather_copies_the_rows_that_were_uploaded_with_it() {
 }
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_silu_mul_agrees_with_the_host_from_another_thread() {
     let mut gpu = device();
     let count = ROWS * WIDTH;
@@ -130,7 +128,6 @@ fn on_a_device_silu_mul_agrees_with_the_host_from_another_thread() {
 }
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_many_megabytes_come_back_as_written() {
     let mut gpu = device();
     // More than the slots of staging memory hold, and neither end at a slot's.
@@ -150,7 +147,6 @@ fn on_a_device_many_megabytes_come_back_as_written() {
 }
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_uploads_of_steps_under_way_are_not_overwritten() {
     let mut gpu = device();
     const UPLOADED: usize = 700_000;
@@ -177,7 +173,6 @@ fn on_a_device_uploads_of_steps_under_way_are_not_overwritten() {
 }
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_what_it_cannot_do_is_an_error_with_the_numbers() {
     let mut gpu = device();
     let mut launch = elementwise("silu_mul", Element::F16, 1, 1);

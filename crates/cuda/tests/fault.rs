@@ -7,7 +7,6 @@ use mettle_kernels::select::{Element, elementwise};
 use on_a_device::{device, params, words};
 
 #[test]
-#[ignore = "needs an NVIDIA GPU: cargo xtask test --device cuda"]
 fn on_a_device_a_wild_address_is_a_fault_and_no_panic() {
     let mut gpu = device();
     let x = gpu.allocate("rows", 512).unwrap();
