@@ -2,7 +2,8 @@
 
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
-use crate::kernels::attention::Scratch;
+use crate::kernels::attention::{PARTITION, Scratch, part_width};
+use crate::kernels::linear::Room;
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
@@ -12,13 +13,12 @@ use crate::step::StepState;
 use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
-    Arena, BackendError, BlockId, Dim, Executable, MemoryUse, OutputKind, PageLayout, Plan,
-    PrepareOptions, Rope, Sizes, StepInput, StepLimits, StepOutput, Ticket, bind,
+    Arena, BackendError, BlockId, Counts, Dim, Executable, GroupPages, KernelCount, MemoryUse,
+    OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput, StepLimits, StepOutput,
+    Ticket, bind, cost::StepBytes,
 };
 use mettle_tensor::TensorSource;
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
 pub const OWN_ROWS: usize = 4;
@@ -31,6 +31,9 @@ pub struct CpuExecutable {
     pub(crate) kv: KvPool,
     pub(crate) quantized: QuantizedRows,
     pub(crate) threads: Vec<PerThread<ThreadScratch>>,
+    pub(crate) parts: Parts,
+    /// What the threads' own memory takes together.
+    own_scratch_bytes: usize,
     pub(crate) state: StepState,
     pub(crate) taps: Vec<(String, Mutex<Vec<f32>>)>,
     /// The taps' values after the last step.
@@ -43,8 +46,12 @@ pub struct CpuExecutable {
     vocabulary: usize,
     hidden: Option<Rows>,
     logits: Option<Rows>,
-    /// How often each call ran on a row or more.
-    pub(crate) counts: Vec<AtomicU64>,
+    counts: Arc<Counts>,
+    /// The kernels of each call, to be counted where it has a row or more.
+    pub(crate) kernels: Vec<Vec<KernelCount>>,
+    step_bytes: StepBytes,
+    /// Calls that hidden states need; logits need all.
+    hidden_calls: usize,
     next_ticket: u64,
     done: Option<(Ticket, OutputKind)>,
     top: (Vec<u32>, Vec<f32>),
@@ -54,6 +61,49 @@ pub struct CpuExecutable {
 pub struct ThreadScratch {
     pub attention: Scratch,
     pub quantized: QuantizedRows,
+    pub linear: Room,
+}
+
+/// Where threads that share a context leave their parts of it.
+pub struct Parts {
+    data: AlignedBytes,
+    /// Tiles times heads that can be shared at a time.
+    pub items: usize,
+    partitions: usize,
+    /// Values from one part to the next.
+    pub stride: usize,
+}
+
+impl Parts {
+    fn new(
+        items: usize,
+        context: usize,
+        rows: usize,
+        head_dim: usize,
+    ) -> Result<Parts, BackendError> {
+        let partitions = context.div_ceil(PARTITION);
+        let stride = rows * part_width(head_dim);
+        let bytes = items.saturating_mul(partitions).saturating_mul(stride * 4);
+        Ok(Parts {
+            data: AlignedBytes::zeroed("parts of attention", bytes)?,
+            items,
+            partitions,
+            stride,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    pub fn at(&self, item: usize, partition: usize) -> *mut f32 {
+        assert!(item < self.items && partition < self.partitions);
+        // SAFETY: asserted to be inside.
+        unsafe {
+            let part = (item * self.partitions + partition) * self.stride;
+            self.data.base().cast::<f32>().add(part)
+        }
+    }
 }
 
 /// The angles of a step's tokens for one rope.
@@ -101,14 +151,25 @@ impl CpuExecutable {
         })?;
         let columns = largest_input(&calls);
         let (head_dim, sharing) = largest_attention(&calls);
+        // With more, whole items are dealt out evenly enough.
+        let shared_items = 8 * threads;
+        // No sequence is longer than the pool.
+        let tokens_per_page = |group: &GroupPages| group.tokens_per_page;
+        let page = options.page_layout.groups.iter().map(tokens_per_page).max();
+        let context = options.kv_pages.saturating_mul(page.unwrap_or(0));
+        let parts = Parts::new(shared_items, context, sharing, head_dim)?;
         let threads = (0..threads)
             .map(|_| {
-                Ok(PerThread::new(ThreadScratch {
+                Ok(ThreadScratch {
                     attention: Scratch::new(head_dim, sharing),
                     quantized: QuantizedRows::new(OWN_ROWS, columns)?,
-                }))
+                    linear: Room::new()?,
+                })
             })
-            .collect::<Result<_, BackendError>>()?;
+            .collect::<Result<Vec<_>, BackendError>>()?;
+        let own = |t: &ThreadScratch| t.quantized.bytes() + t.linear.bytes() + t.attention.bytes();
+        let own_scratch_bytes = threads.iter().map(own).sum();
+        let threads = threads.into_iter().map(PerThread::new).collect();
         let ropes = plan
             .ropes
             .iter()
@@ -135,6 +196,11 @@ impl CpuExecutable {
                 _ => None,
             })
             .unwrap_or(0);
+        let counts = Arc::new(Counts::default());
+        let kernels_of = |call: &Call| {
+            let names = kernel_names(&call.kernel, &weights, isa);
+            names.into_iter().map(|name| counts.kernel(name)).collect()
+        };
         Ok(CpuExecutable {
             isa,
             quantized: QuantizedRows::new(bounds.tokens, columns)?,
@@ -147,12 +213,17 @@ impl CpuExecutable {
                 .collect(),
             hidden: plan.hidden.map(rows_of),
             logits: plan.logits.map(rows_of),
-            counts: calls.iter().map(|_| AtomicU64::new(0)).collect(),
+            kernels: calls.iter().map(kernels_of).collect(),
+            counts,
+            step_bytes: StepBytes::new(plan, size_of::<f32>()),
+            hidden_calls: plan.nodes_for(OutputKind::Hidden),
             weights,
             calls,
             ropes,
             kv,
             threads,
+            parts,
+            own_scratch_bytes,
             pool: Some(pool),
             arena: memory,
             bounds,
@@ -162,6 +233,14 @@ impl CpuExecutable {
             done: None,
             top: (Vec::new(), Vec::new()),
         })
+    }
+
+    /// The calls of a step with this output.
+    pub(crate) fn calls_for(&self, output: OutputKind) -> &[Call] {
+        match output {
+            OutputKind::Hidden => &self.calls[..self.hidden_calls],
+            _ => &self.calls,
+        }
     }
 
     /// Output rows, contiguous: outputs are whole buffers.
@@ -232,7 +311,11 @@ impl Executable for CpuExecutable {
         MemoryUse {
             weight_bytes: self.weights.bytes(),
             kv_bytes: self.kv.bytes(),
-            scratch_bytes: self.arena.len() + self.quantized.bytes() + angles,
+            scratch_bytes: self.arena.len()
+                + self.quantized.bytes()
+                + self.own_scratch_bytes
+                + self.parts.bytes()
+                + angles,
         }
     }
 
@@ -270,6 +353,7 @@ impl Executable for CpuExecutable {
             let run = Run::new(self, step, pool.threads());
             pool.run(&|thread, barrier| run.all_calls(thread, barrier));
             self.pool = Some(pool);
+            self.counts.add_bytes(self.step_bytes.of(step));
             for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {
                 let kept = kept.get_mut().unwrap_or_else(|p| p.into_inner());
                 std::mem::swap(kept, tapped);
@@ -335,16 +419,8 @@ impl Executable for CpuExecutable {
         Some(&self.tapped[index])
     }
 
-    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        let mut total = BTreeMap::new();
-        for (call, count) in self.calls.iter().zip(&self.counts) {
-            let count = count.load(Ordering::Relaxed);
-            for name in kernel_names(&call.kernel, &self.weights, self.isa) {
-                *total.entry(name).or_insert(0) += count;
-            }
-        }
-        total.retain(|_, count| *count > 0);
-        total
+    fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 }
 

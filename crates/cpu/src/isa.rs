@@ -8,6 +8,8 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// The same with AVX-512 F, BW, VL and VNNI.
+    Avx512,
 }
 
 impl Isa {
@@ -18,7 +20,11 @@ impl Isa {
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
         {
-            return Isa::Avx2;
+            let wide = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni");
+            return if wide { Isa::Avx512 } else { Isa::Avx2 };
         }
         Isa::Scalar
     }
@@ -27,7 +33,8 @@ impl Isa {
     pub fn available() -> Vec<Isa> {
         match Isa::detect() {
             Isa::Scalar => vec![Isa::Scalar],
-            best => vec![Isa::Scalar, best],
+            Isa::Avx2 => vec![Isa::Scalar, Isa::Avx2],
+            Isa::Avx512 => vec![Isa::Scalar, Isa::Avx2, Isa::Avx512],
         }
     }
 }
@@ -37,32 +44,32 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "AVX2+FMA+F16C",
+            Isa::Avx512 => "AVX-512 VNNI",
         })
     }
 }
 
-/// Compiles one plain-Rust kernel for every instruction set. Rust neither reorders nor fuses floating-point operations
-/// by itself, so the versions differ in speed only.
+/// Compiles one kernel, written with [`Lanes`](crate::lanes::Lanes), for every instruction set.
 macro_rules! for_each_isa {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident<$lanes:ident>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
         $vis fn $name(isa: $crate::isa::Isa, $($arg: $type),*) {
             #[inline(always)]
-            fn body($($arg: $type),*) $body
+            fn body<$lanes: $crate::lanes::Lanes>($($arg: $type),*) $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2($($arg: $type),*) {
-                body($($arg),*)
+                body::<$crate::lanes::Avx2>($($arg),*)
             }
 
             match isa {
-                $crate::isa::Isa::Scalar => body($($arg),*),
-                // SAFETY: this value is made only where the processor has these features.
+                $crate::isa::Isa::Scalar => body::<$crate::lanes::Plain>($($arg),*),
+                // SAFETY: these values are made only where the processor has the features.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::isa::Isa::Avx2 | $crate::isa::Isa::Avx512 => unsafe { avx2($($arg),*) },
                 #[cfg(not(target_arch = "x86_64"))]
-                $crate::isa::Isa::Avx2 => unreachable!("AVX2 is never chosen here"),
+                _ => unreachable!("{isa} is never chosen here"),
             }
         }
     };

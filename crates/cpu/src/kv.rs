@@ -184,32 +184,16 @@ impl KvPool {
         }
     }
 
-    /// The keys `[width][32]` and values `[32][width]` of block `block` of a page, as f32.
-    ///
-    /// # Safety
-    /// The page exists, and no thread writes it meanwhile.
-    pub unsafe fn read(
-        &self,
-        of: HeadOf,
-        page: BlockId,
-        block: usize,
-        keys: &mut [f32],
-        values: &mut [f32],
-    ) {
+    /// How a group's keys and values are stored.
+    pub fn element(&self, group: usize) -> KvElement {
+        self.groups[group].keys.plane.element
+    }
+
+    /// Where the keys `[width][32]` and the values `[32][width]` of block `block` of a page are.
+    pub fn block_of(&self, of: HeadOf, page: BlockId, block: usize) -> (*const u8, *const u8) {
         let group = &self.groups[of.kv.group];
-        for (plane, out) in [(&group.keys, keys), (&group.values, values)] {
-            let from = self.block(group, plane, of, page, block);
-            assert_eq!(out.len(), plane.plane.width * TOKENS);
-            // SAFETY: the caller's promise; the block holds exactly these elements.
-            unsafe {
-                match plane.plane.element {
-                    KvElement::F16 => std::slice::from_raw_parts(from.cast::<f16>(), out.len())
-                        .convert_to_f32_slice(out),
-                    KvElement::F32 => out
-                        .copy_from_slice(std::slice::from_raw_parts(from.cast::<f32>(), out.len())),
-                }
-            }
-        }
+        let at = |plane| self.block(group, plane, of, page, block).cast_const();
+        (at(&group.keys), at(&group.values))
     }
 
     fn block(

@@ -4,6 +4,7 @@ mod executable;
 mod isa;
 mod kernels;
 mod kv;
+mod lanes;
 mod memory;
 mod names;
 mod pack;

@@ -128,6 +128,7 @@ impl Rows {
     }
 
     /// The same rows, columns `start..start + width` of this view.
+    #[inline(always)]
     pub fn columns(&self, start: usize, width: usize) -> Rows {
         assert!(start + width <= self.width);
         Rows {

@@ -21,5 +21,13 @@ pub fn linear(dtype: DType, isa: Isa) -> &'static str {
         (DType::Q8_0, Isa::Avx2) => "linear/q8_0/avx2",
         (DType::Q4_K, Isa::Avx2) => "linear/q4_k/avx2",
         (DType::Q6_K, Isa::Avx2) => "linear/q6_k/avx2",
+        (DType::F32, Isa::Avx512) => "linear/f32/avx512",
+        (DType::F16, Isa::Avx512) => "linear/f16/avx512",
+        (DType::BF16, Isa::Avx512) => "linear/bf16/avx512",
+        (DType::Q4_0, Isa::Avx512) => "linear/q4_0/avx512",
+        (DType::Q4_1, Isa::Avx512) => "linear/q4_1/avx512",
+        (DType::Q8_0, Isa::Avx512) => "linear/q8_0/avx512",
+        (DType::Q4_K, Isa::Avx512) => "linear/q4_k/avx512",
+        (DType::Q6_K, Isa::Avx512) => "linear/q6_k/avx512",
     }
 }

@@ -3,15 +3,14 @@
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::activations::QuantizedRows;
-use crate::kernels::attention::{Attention, QueryTile};
+use crate::kernels::attention::{Attention, PARTITION, QueryTile};
 use crate::kernels::linear::{Input, Linear};
 use crate::kernels::{gated, norm, rope};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
 use crate::pool::{Barrier, share};
 use crate::program::{Call, Kernel};
-use mettle_plan::{KvLayer, RopeId, StepInput, WeightId};
-use std::sync::atomic::Ordering;
+use mettle_plan::{KernelCount, KvLayer, RopeId, StepInput, WeightId};
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
@@ -30,7 +29,8 @@ impl<'a> Run<'a> {
         let scratch = unsafe { self.cpu.threads[thread].get() };
         self.fill_angles(thread);
         barrier.wait();
-        for (index, call) in self.cpu.calls.iter().enumerate() {
+        let calls = self.cpu.calls_for(self.step.output);
+        for (call, kernels) in calls.iter().zip(&self.cpu.kernels) {
             if call.barrier {
                 barrier.wait();
             }
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
             // within the bounds that the arena was planned with (`StepState::prepare` checked them).
             unsafe { self.call(call, thread, scratch, barrier) };
             if thread == 0 && rows_of(call.rows, &self.cpu.state) > 0 {
-                self.cpu.counts[index].fetch_add(1, Ordering::Relaxed);
+                kernels.iter().for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
                 barrier.wait();
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
                         head_dim: *head_dim,
                         scale: *scale,
                     };
-                    self.attend(attention, kv.group, *kv_heads, thread, scratch);
+                    self.attend(attention, kv.group, *kv_heads, thread, scratch, barrier);
                 }
                 Kernel::SiluMul { gate, up, out } => {
                     if rows == 1 {
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
         } else if quantized {
             quantize(&scratch.quantized, 0..product.rows);
         }
-        let room = if shared {
+        let quantized = if shared {
             &self.cpu.quantized
         } else {
             &scratch.quantized
@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
                 let linear = Linear {
                     weights: part,
                     input: match part.dtype.is_quantized() {
-                        true => Input::Quantized(room),
+                        true => Input::Quantized(quantized),
                         false => Input::Dense(product.x),
                     },
                     bias: product
@@ -270,7 +270,13 @@ impl<'a> Run<'a> {
                     rows: product.rows,
                 };
                 // SAFETY: the panels of each thread are its own columns of the output; see `all_calls`.
-                unsafe { linear.run(self.cpu.isa, from - first_panel..to - first_panel) };
+                unsafe {
+                    linear.run(
+                        self.cpu.isa,
+                        from - first_panel..to - first_panel,
+                        &mut scratch.linear,
+                    )
+                };
             }
             first_panel = end;
             first_column += part.rows;
@@ -309,7 +315,7 @@ impl<'a> Run<'a> {
     }
 
     /// Tiles and heads are dealt out in turn: later tiles of a prompt have more context, so each thread gets its part
-    /// of the long ones.
+    /// of the long ones. Where there are only a few, threads share each one's context.
     ///
     /// # Safety
     /// See `all_calls`.
@@ -320,20 +326,60 @@ impl<'a> Run<'a> {
         kv_heads: usize,
         thread: usize,
         scratch: &mut ThreadScratch,
+        barrier: &Barrier,
     ) {
-        let tiles = &self.cpu.state.tiles;
-        for item in (thread..tiles.len() * kv_heads).step_by(self.threads) {
-            let tile = tiles[item / kv_heads];
-            let table = &self.step.tables[group];
-            let tile = QueryTile {
-                row: tile.row,
-                position: tile.position,
-                tokens: tile.tokens,
-                blocks: table.blocks_of(tile.sequence),
-                first_page: table.first_page[tile.sequence] as usize,
-            };
-            // SAFETY: each (tile, head) is computed by one thread into its own columns and rows.
-            unsafe { attention(item % kv_heads).run(self.cpu.isa, tile, &mut scratch.attention) };
+        let state = &self.cpu.state;
+        let items = state.tiles.len() * kv_heads;
+        if self.threads == 1 || state.longest_tile > 1 || items > self.cpu.parts.items {
+            for item in (thread..items).step_by(self.threads) {
+                let (tile, attention) = (
+                    self.tile(group, item / kv_heads),
+                    attention(item % kv_heads),
+                );
+                // SAFETY: each (tile, head) is computed by one thread into its own columns and rows.
+                unsafe { attention.run(self.cpu.isa, tile, &mut scratch.attention) };
+            }
+            return;
+        }
+        let mut dealt = 0;
+        for item in 0..items {
+            let (tile, attention) = (
+                self.tile(group, item / kv_heads),
+                attention(item % kv_heads),
+            );
+            for partition in 0..(tile.position + 1).div_ceil(PARTITION) {
+                if dealt % self.threads == thread {
+                    let part = self.cpu.parts.at(item, partition);
+                    // SAFETY: each part is computed by one thread, into its own place.
+                    unsafe {
+                        let (isa, scratch) = (self.cpu.isa, &mut scratch.attention);
+                        attention.run_partition(isa, tile, partition, scratch, part);
+                    }
+                }
+                dealt += 1;
+            }
+        }
+        barrier.wait();
+        for item in (thread..items).step_by(self.threads) {
+            let (tile, attention) = (
+                self.tile(group, item / kv_heads),
+                attention(item % kv_heads),
+            );
+            let (parts, stride) = (self.cpu.parts.at(item, 0), self.cpu.parts.stride);
+            // SAFETY: all parts are there since the barrier; each item is finished by one thread.
+            unsafe { attention.finish(self.cpu.isa, tile, &mut scratch.attention, parts, stride) };
+        }
+    }
+
+    fn tile(&self, group: usize, index: usize) -> QueryTile<'a> {
+        let tile = self.cpu.state.tiles[index];
+        let table = &self.step.tables[group];
+        QueryTile {
+            row: tile.row,
+            position: tile.position,
+            tokens: tile.tokens,
+            blocks: table.blocks_of(tile.sequence),
+            first_page: table.first_page[tile.sequence] as usize,
         }
     }
 

@@ -12,6 +12,8 @@ pub struct StepState {
     /// Per group and token: the page and the place in it where the token's keys and values go.
     pub slots: Vec<Vec<(BlockId, u32)>>,
     pub tiles: Vec<Tile>,
+    /// Tokens of the longest tile.
+    pub longest_tile: usize,
 }
 
 /// Neighbouring query tokens of one sequence.
@@ -33,6 +35,7 @@ impl StepState {
                 .map(|_| Vec::with_capacity(bounds.tokens))
                 .collect(),
             tiles: Vec::with_capacity(bounds.tokens / TILE + bounds.sequences + 1),
+            longest_tile: 0,
         }
     }
 
@@ -64,6 +67,7 @@ impl StepState {
         self.tiles.clear();
         self.slots.iter_mut().for_each(Vec::clear);
         (0..step.sequences()).for_each(|sequence| self.add_sequence(step, sequence, pool));
+        self.longest_tile = self.tiles.iter().map(|t| t.tokens).max().unwrap_or(0);
         Ok(())
     }
 

@@ -48,6 +48,8 @@ pub struct AnswerEnd {
     pub timings: Timings,
     /// All tokens of the answer, the one that completed a stop string or ended it included.
     pub tokens: Vec<u32>,
+    /// The prompt's vector, where the request asked for pooling.
+    pub pooled: Option<Vec<f32>>,
 }
 
 /// Reads a request's stream as text: `next_piece` until it gives `None`, then `end`. For a request with several choices
@@ -256,6 +258,7 @@ impl ChoiceText {
             },
             timings: finished.timings,
             tokens: std::mem::take(&mut self.tokens),
+            pooled: finished.pooled,
         });
         text
     }
@@ -312,6 +315,7 @@ mod tests {
                 reason,
                 usage,
                 timings,
+                pooled: None,
             };
             self.events.try_send(Event::Finished(finished)).unwrap();
         }
@@ -355,6 +359,7 @@ mod tests {
                 reason,
                 usage: Usage::default(),
                 timings: Timings::default(),
+                pooled: None,
             };
             events.try_send(Event::Finished(finished)).unwrap();
         }

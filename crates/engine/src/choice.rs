@@ -6,6 +6,7 @@ use crate::constraint_threads::Constrained;
 use crate::event::{FinishReason, Finished, Timings, TokenLogprobs, Usage};
 use crate::job::Job;
 use crate::pager::SequenceId;
+use crate::pooling::Pool;
 use crate::sampler::Penalties;
 use crate::sampler::philox::choice_seed;
 use crate::scheduler::Key;
@@ -39,6 +40,8 @@ pub(crate) struct Choice {
     cached: Option<usize>,
     /// The prompt's log-probabilities so far, where they were asked for.
     scored: Vec<Option<TokenLogprobs>>,
+    /// The prompt's vector so far, where that is asked for in place of tokens.
+    pool: Option<Pool>,
     /// The prompt was computed once and its log-probabilities were sent.
     is_prompt_done: bool,
     /// The other choices of its request exist; only the first choice ever lacks them.
@@ -65,6 +68,7 @@ impl Choice {
             penalties: None,
             cached: None,
             scored: Vec::new(),
+            pool: request.pooling.map(|p| Pool::new(p, request.prompt.len())),
             is_prompt_done: false,
             admitted: None,
             first_token: None,
@@ -101,6 +105,7 @@ impl Choice {
             penalties: self.penalties.as_ref().map(|p| p.fork(max_tokens)),
             cached: self.cached,
             scored: Vec::new(),
+            pool: None,
             is_prompt_done: true,
             has_siblings: true,
             admitted: self.admitted,
@@ -135,10 +140,17 @@ impl Choice {
         (self.tokens.len() + 1).min(self.cached_at_most())
     }
 
-    /// Whether pages of others may be used: where the prompt's log-probabilities are still to be found, every position
-    /// has to be computed.
+    /// Whether pages of others may be used: where the prompt's log-probabilities or the mean of its hidden states are
+    /// still to be found, every position has to be computed.
     pub fn reads_cache(&self) -> bool {
-        self.job.request.prompt_logprobs.is_none() || self.is_prompt_done
+        let needs_all = self.pool.as_ref().is_some_and(Pool::needs_all)
+            || self.job.request.prompt_logprobs.is_some();
+        !needs_all || self.is_prompt_done
+    }
+
+    /// Whether it wants hidden states, which no step gives together with logits.
+    pub fn is_pooled(&self) -> bool {
+        self.pool.is_some()
     }
 
     /// Takes its pages, of which `cached` tokens are computed already; true where it runs for the first time.
@@ -172,10 +184,14 @@ impl Choice {
         }
     }
 
-    /// Whether the logits at this position are wanted: of the prompt's all but the last where its log-probabilities were
-    /// asked for and are not known yet, and those of the last token where another one is to be made.
-    pub fn wants_logits(&self, position: usize) -> bool {
-        self.scores(position) || self.makes_token(position)
+    /// Whether the row at this position is wanted. Hidden states as their pooling says; logits of the prompt's positions
+    /// but the last where its log-probabilities were asked for and are not known yet, and those of the last token where
+    /// another one is to be made.
+    pub fn wants_row(&self, position: usize) -> bool {
+        match &self.pool {
+            Some(pool) => pool.wants(position),
+            None => self.scores(position) || self.makes_token(position),
+        }
     }
 
     fn scores(&self, position: usize) -> bool {
@@ -247,11 +263,14 @@ impl Choice {
             completion: self.output().len(),
             cached: self.cached.unwrap_or(0),
         };
+        let pooled = self.pool.as_ref().filter(|_| self.is_prompt_done);
+        let pooled = pooled.map(Pool::vector);
         choices.map(move |choice| Finished {
             choice,
             reason: reason.clone(),
             usage,
             timings,
+            pooled: pooled.clone(),
         })
     }
 }

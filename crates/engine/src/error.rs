@@ -35,6 +35,10 @@ pub enum EngineError {
     #[error("max_tokens is 0, which needs prompt_logprobs: else there is nothing to answer")]
     NothingAsked,
     #[error(
+        "a pooled request makes no tokens: it goes with n 1, max_tokens 0, no log-probabilities and no constraint"
+    )]
+    PoolingAndTokens,
+    #[error(
         "prompt has {prompt} tokens and asks for {max_tokens} more, which takes up to {needed} pages of the KV cache; it has {pages}"
     )]
     CacheTooSmall {
@@ -51,6 +55,8 @@ pub enum EngineError {
     Dead,
     #[error("the executable cannot give logits, which sampling on the host needs")]
     NoLogits,
+    #[error("this model gives no hidden states on this device, which pooling needs")]
+    NoHidden,
     #[error(
         "KV group {group} holds an encoder's tokens: models with an encoder and a decoder are not served yet"
     )]
@@ -63,6 +69,10 @@ pub enum EngineError {
     },
     #[error("the model gave a logit that is not a number for token id {id} at position {position}")]
     NotANumber { id: u32, position: u64 },
+    #[error(
+        "the model gave a hidden state that is not a number in column {column} at position {position}"
+    )]
+    BadHidden { column: usize, position: u64 },
     #[error("no token can follow at position {position}: every logit is -inf")]
     NothingPossible { position: u64 },
     #[error("the step gave {width} logits a row, the vocabulary has {vocabulary} tokens")]
@@ -81,6 +91,7 @@ impl EngineError {
                 | EngineError::EmptyList { .. }
                 | EngineError::MinAboveMax { .. }
                 | EngineError::NothingAsked
+                | EngineError::PoolingAndTokens
                 | EngineError::CacheTooSmall { .. }
         )
     }

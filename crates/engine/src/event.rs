@@ -32,7 +32,7 @@ pub enum FinishReason {
     Stop {
         by: StopCause,
     },
-    /// `max_tokens` were made.
+    /// `max_tokens` were made, or the prompt was all that was asked for.
     Length,
     /// The stream was dropped or aborted, or the engine shut down.
     Abort,
@@ -71,6 +71,8 @@ pub struct Finished {
     pub reason: FinishReason,
     pub usage: Usage,
     pub timings: Timings,
+    /// The prompt's vector, where the request asked for pooling and came to its end.
+    pub pooled: Option<Vec<f32>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

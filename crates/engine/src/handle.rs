@@ -10,7 +10,7 @@ use crate::scheduler::{Budget, Scheduler, SchedulerOptions};
 use crate::stats::{Histograms, SharedStats, Stats, StepRecord};
 use crate::stream::RequestStream;
 use crate::worker::{Command, Worker};
-use mettle_plan::{Executable, GroupPages, OutputKind, Retention, StepInput};
+use mettle_plan::{Counts, Executable, GroupPages, OutputKind, Retention, StepInput};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -92,6 +92,8 @@ impl Engine {
             "an executable with the bounds {bounds:?} can run no step"
         );
         let layout = executable.page_layout().clone();
+        let counts = executable.counts();
+        let gives_hidden = executable.gives(OutputKind::Hidden);
         let is_encoder = |g: &GroupPages| g.retention == Retention::Encoder;
         if let Some(group) = layout.groups.iter().position(is_encoder) {
             return Err(EngineError::HasEncoder { group });
@@ -131,7 +133,9 @@ impl Engine {
                 vocabulary,
                 context: options.context,
                 footprint,
+                gives_hidden,
             },
+            counts,
             live_limit,
             sender,
             stats,
@@ -145,6 +149,8 @@ impl Engine {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
+    /// The executable's own.
+    counts: Arc<Counts>,
     live_limit: usize,
     sender: SyncSender<Command>,
     stats: Arc<SharedStats>,
@@ -217,6 +223,11 @@ impl EngineHandle {
     /// is, where the engine is idle.
     pub fn page_map(&self) -> Vec<BlockState> {
         self.0.stats.page_map.read()
+    }
+
+    /// How often each kernel ran and how many bytes were moved; live, and never in the worker's way.
+    pub fn counts(&self) -> &Counts {
+        &self.0.counts
     }
 
     /// False after an internal error or a shutdown.

@@ -2,7 +2,8 @@
 //!
 //! [`Engine::start`] takes an executable (a prepared plan) and gives an [`EngineHandle`]; [`EngineHandle::submit`] gives
 //! a [`RequestStream`] of [`Event`]s; [`Answer`] turns one into text. One step is schedule -> submit -> wait -> commit.
-//! A request has one or more choices (`n`), each of which ends in exactly one terminal event.
+//! A request has one or more choices (`n`), each of which ends in exactly one terminal event. A request with a
+//! [`Pooling`] makes no tokens: its terminal event holds a vector.
 //!
 //! ```
 //! use mettle_engine::{Engine, EngineOptions, Event, Request, mock::MockExecutable};
@@ -35,9 +36,10 @@ mod error;
 mod event;
 mod handle;
 mod job;
-mod logit_rows;
 pub mod mock;
+mod output_rows;
 pub mod pager;
+mod pooling;
 mod request;
 mod sampler;
 mod scheduler;
@@ -52,6 +54,7 @@ pub use constraint::{ConstraintError, MASK_PATIENCE, MAX_CONSTRAINT_THREADS, Tok
 pub use error::EngineError;
 pub use event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
 pub use handle::{Engine, EngineHandle, EngineOptions};
+pub use pooling::Pooling;
 pub use request::{Limits, MAX_CHOICES, MAX_LOGPROBS, Request};
 pub use sampler::{MAX_LISTED, SamplingParams};
 pub use stats::{Ended, HistogramSnapshot, Histograms, Stats, StepRecord};

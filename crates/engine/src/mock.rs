@@ -1,11 +1,11 @@
-//! Owns a fake executable for tests without a model: its logits are a hash of all tokens a query sees, read back through
-//! the block tables from fake pages, so that a mistake of the pager shows as wrong tokens.
+//! Owns a fake executable for tests without a model: its logits and hidden states are a hash of all tokens a query sees,
+//! read back through the block tables from fake pages, so that a mistake of the pager shows as wrong results.
 
 use mettle_plan::{
-    BackendError, BlockId, Executable, InputToken, MemoryUse, OutputKind, PageLayout, Retention,
-    Sizes, StepInput, StepOutput, Ticket,
+    BackendError, BlockId, Counts, Executable, InputToken, KernelCount, MemoryUse, OutputKind,
+    PageLayout, Retention, Sizes, StepInput, StepOutput, Ticket,
 };
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What the mock does with a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,12 +13,15 @@ pub enum MockStep {
     Run,
     /// `submit` refuses the step.
     Fail(String),
-    /// All logits are NaN.
+    /// All logits and hidden states are NaN.
     NotANumber,
 }
 
 /// Called with the number of each step (from 0); it may also wait or panic.
 pub type MockHook = Box<dyn FnMut(u64) -> MockStep + Send>;
+
+/// Elements of the mock's hidden states.
+pub const MOCK_HIDDEN: usize = 12;
 
 pub struct MockExecutable {
     bounds: Sizes,
@@ -26,13 +29,17 @@ pub struct MockExecutable {
     vocabulary: usize,
     /// Token ids by page and slot; the first two slots of a state's first page are the state.
     pages: Vec<Vec<u32>>,
-    logits: Vec<f32>,
+    /// Logits, or hidden states, of the last step.
+    rows: Vec<f32>,
     steps: u64,
     in_flight: Option<(Ticket, OutputKind)>,
     hook: Option<MockHook>,
     gives_top_k: bool,
+    gives_hidden: bool,
     /// Ids and logits of the last step that asked for `TopK`.
     top: (Vec<u32>, Vec<f32>),
+    counts: Arc<Counts>,
+    kernel: KernelCount,
 }
 
 /// No token has this id: reading a slot that was never written changes the hash.
@@ -46,16 +53,20 @@ impl MockExecutable {
         bounds: Sizes,
     ) -> MockExecutable {
         let slots = layout.common_tokens().max(2);
+        let counts = Arc::new(Counts::default());
         MockExecutable {
+            kernel: counts.kernel("mock"),
+            counts,
             bounds,
             layout,
             vocabulary,
             pages: vec![vec![POISON; slots]; kv_pages],
-            logits: Vec::new(),
+            rows: Vec::new(),
             steps: 0,
             in_flight: None,
             hook: None,
             gives_top_k: false,
+            gives_hidden: true,
             top: (Vec::new(), Vec::new()),
         }
     }
@@ -64,6 +75,14 @@ impl MockExecutable {
     pub fn with_top_k(self) -> MockExecutable {
         MockExecutable {
             gives_top_k: true,
+            ..self
+        }
+    }
+
+    /// One that gives logits only.
+    pub fn without_hidden(self) -> MockExecutable {
+        MockExecutable {
+            gives_hidden: false,
             ..self
         }
     }
@@ -77,22 +96,13 @@ impl MockExecutable {
 
     /// The logits after `tokens`, computed without pages: what any correct run must give.
     pub fn logits_after(vocabulary: usize, layout: &PageLayout, tokens: &[u32]) -> Vec<f32> {
-        let (&last, length) = (tokens.last().expect("a token"), tokens.len());
-        let mut hash = 0;
-        for group in &layout.groups {
-            hash = match group.retention {
-                Retention::State => {
-                    let state = tokens.iter().fold(0, |state, t| mix(state, *t));
-                    mix(hash ^ state, last)
-                }
-                Retention::Full => tokens.iter().fold(hash, |hash, t| mix(hash, *t)),
-                Retention::Window(window) => tokens[length.saturating_sub(window)..]
-                    .iter()
-                    .fold(hash, |hash, t| mix(hash, *t)),
-                Retention::Encoder => unreachable!("the mock has no encoder"),
-            };
-        }
+        let hash = hash_after(layout, tokens);
         (0..vocabulary as u32).map(|id| logit(hash, id)).collect()
+    }
+
+    /// The hidden state of the last of `tokens`, computed without pages.
+    pub fn hidden_after(layout: &PageLayout, tokens: &[u32]) -> Vec<f32> {
+        hidden(hash_after(layout, tokens)).collect()
     }
 
     fn check(&self, step: &StepInput) -> Result<(), BackendError> {
@@ -167,6 +177,26 @@ impl MockExecutable {
     }
 }
 
+/// What the last of `tokens` sees, by the retention of each group.
+fn hash_after(layout: &PageLayout, tokens: &[u32]) -> u64 {
+    let (&last, length) = (tokens.last().expect("a token"), tokens.len());
+    let mut hash = 0;
+    for group in &layout.groups {
+        hash = match group.retention {
+            Retention::State => {
+                let state = tokens.iter().fold(0, |state, t| mix(state, *t));
+                mix(hash ^ state, last)
+            }
+            Retention::Full => tokens.iter().fold(hash, |hash, t| mix(hash, *t)),
+            Retention::Window(window) => tokens[length.saturating_sub(window)..]
+                .iter()
+                .fold(hash, |hash, t| mix(hash, *t)),
+            Retention::Encoder => unreachable!("the mock has no encoder"),
+        };
+    }
+    hash
+}
+
 /// One round of a multiply-and-shift hash; two values that differ anywhere go apart.
 fn mix(hash: u64, value: u32) -> u64 {
     let mixed = (hash ^ u64::from(value)).wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -177,6 +207,11 @@ fn mix(hash: u64, value: u32) -> u64 {
 /// Between 0 and 8, in steps that an f32 holds exactly.
 fn logit(hash: u64, id: u32) -> f32 {
     (mix(hash, id) >> 40) as f32 / (1 << 21) as f32
+}
+
+/// Between -4 and 4: other numbers than the logits have.
+fn hidden(hash: u64) -> impl Iterator<Item = f32> {
+    (0..MOCK_HIDDEN as u32).map(move |column| logit(!hash, column) - 4.0)
 }
 
 impl Executable for MockExecutable {
@@ -195,8 +230,9 @@ impl Executable for MockExecutable {
     fn gives(&self, output: OutputKind) -> bool {
         match output {
             OutputKind::Logits => true,
+            OutputKind::Hidden => self.gives_hidden,
             OutputKind::TopK(_) => self.gives_top_k,
-            OutputKind::Sampled | OutputKind::Hidden => false,
+            OutputKind::Sampled => false,
         }
     }
 
@@ -217,7 +253,10 @@ impl Executable for MockExecutable {
         if !self.gives(step.output) {
             return Err(BackendError::BadStep(format!("output {:?}", step.output)));
         }
-        self.logits.clear();
+        self.kernel.add_one();
+        // A token a byte: enough for a test to see the number move.
+        self.counts.add_bytes(step.tokens.len() as u64);
+        self.rows.clear();
         let mut wanted = step.logit_rows.iter().peekable();
         for sequence in 0..step.sequences() {
             let rows = step.query_start[sequence]..step.query_start[sequence + 1];
@@ -227,12 +266,19 @@ impl Executable for MockExecutable {
                 };
                 let position = step.positions[row as usize] as usize;
                 let hash = self.compute(step, sequence, position, token);
-                if wanted.next_if(|w| w.0 == row).is_some() {
-                    let logit = |id: u32| match order {
-                        MockStep::NotANumber => f32::NAN,
-                        _ => logit(hash, id),
-                    };
-                    self.logits.extend((0..self.vocabulary as u32).map(logit));
+                if wanted.next_if(|w| w.0 == row).is_none() {
+                    continue;
+                }
+                let spoilt = |value: f32| match order {
+                    MockStep::NotANumber => f32::NAN,
+                    _ => value,
+                };
+                match step.output {
+                    OutputKind::Hidden => self.rows.extend(hidden(hash).map(spoilt)),
+                    _ => {
+                        let ids = 0..self.vocabulary as u32;
+                        self.rows.extend(ids.map(|id| spoilt(logit(hash, id))));
+                    }
                 }
             }
         }
@@ -244,16 +290,25 @@ impl Executable for MockExecutable {
         let Some((_, output)) = self.in_flight.take_if(|(t, _)| *t == ticket) else {
             return Err(BackendError::UnknownTicket(ticket.0));
         };
-        let OutputKind::TopK(k) = output else {
-            return Ok(StepOutput::Logits {
-                width: self.vocabulary,
-                values: &self.logits,
-            });
+        let k = match output {
+            OutputKind::TopK(k) => k,
+            OutputKind::Hidden => {
+                return Ok(StepOutput::Hidden {
+                    width: MOCK_HIDDEN,
+                    values: &self.rows,
+                });
+            }
+            _ => {
+                return Ok(StepOutput::Logits {
+                    width: self.vocabulary,
+                    values: &self.rows,
+                });
+            }
         };
         let k = k.min(self.vocabulary);
         self.top.0.clear();
         self.top.1.clear();
-        for row in self.logits.chunks_exact(self.vocabulary) {
+        for row in self.rows.chunks_exact(self.vocabulary) {
             let mut order: Vec<u32> = (0..self.vocabulary as u32).collect();
             order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]).then(a.cmp(b)));
             self.top.0.extend(&order[..k]);
@@ -279,8 +334,8 @@ impl Executable for MockExecutable {
         None
     }
 
-    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        BTreeMap::from([("mock", self.steps)])
+    fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 }
 

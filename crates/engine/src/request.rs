@@ -3,6 +3,7 @@
 use crate::constraint::TokenConstraint;
 use crate::error::EngineError;
 use crate::pager::Footprint;
+use crate::pooling::Pooling;
 use crate::sampler::{SamplingParams, check_count, check_ids};
 use std::time::Instant;
 
@@ -41,6 +42,8 @@ pub struct Request {
     /// Log-probabilities of the prompt's tokens, with this many alternatives. Such a request does not read the prefix
     /// cache: every position has to be computed.
     pub prompt_logprobs: Option<usize>,
+    /// The prompt as one vector, in place of tokens. A mean does not read the prefix cache.
+    pub pooling: Option<Pooling>,
     /// Prefixes are shared only between requests with the same salt.
     pub cache_salt: Option<String>,
 }
@@ -62,7 +65,16 @@ impl Request {
             stop_ids: Vec::new(),
             logprobs: None,
             prompt_logprobs: None,
+            pooling: None,
             cache_salt: None,
+        }
+    }
+
+    /// The prompt's hidden states as one vector, nothing else.
+    pub fn pooled(prompt: Vec<u32>, pooling: Pooling) -> Request {
+        Request {
+            pooling: Some(pooling),
+            ..Request::new(prompt, 0)
         }
     }
 
@@ -96,7 +108,9 @@ impl Request {
                 max_tokens,
             });
         }
-        if max_tokens == 0 && self.prompt_logprobs.is_none() {
+        if self.pooling.is_some() {
+            self.validate_pooling(limits)?;
+        } else if max_tokens == 0 && self.prompt_logprobs.is_none() {
             return Err(EngineError::NothingAsked);
         }
         for (name, count) in [
@@ -124,6 +138,18 @@ impl Request {
         Ok(())
     }
 
+    fn validate_pooling(&self, limits: &Limits) -> Result<(), EngineError> {
+        let is_alone = self.n == 1
+            && self.max_tokens == 0
+            && self.prompt_logprobs.is_none()
+            && self.constraint.is_none();
+        match (is_alone, limits.gives_hidden) {
+            (false, _) => Err(EngineError::PoolingAndTokens),
+            (true, false) => Err(EngineError::NoHidden),
+            (true, true) => Ok(()),
+        }
+    }
+
     /// Tokens that enter the KV cache: the last one made is never computed.
     pub(crate) fn cached_tokens_at_most(&self) -> usize {
         self.prompt.len() + self.max_tokens.saturating_sub(1)
@@ -137,6 +163,8 @@ pub struct Limits {
     /// Tokens of prompt and answer together.
     pub context: usize,
     pub footprint: Footprint,
+    /// Hidden states can be had, so requests may ask for pooling.
+    pub gives_hidden: bool,
 }
 
 #[cfg(test)]
@@ -159,6 +187,7 @@ mod tests {
             vocabulary: 100,
             context: 4096,
             footprint: Footprint::new(layout, 100, 512),
+            gives_hidden: true,
         }
     }
 
@@ -307,6 +336,39 @@ mod tests {
             |r| r.sampling.allowed_token_ids = Some(vec![99, 100]),
             expect!["allowed_token_ids holds token id 100, the vocabulary ends at 99"],
         );
+    }
+
+    #[test]
+    fn pooling_goes_with_nothing_else_and_not_on_every_device() {
+        let mut pooled = Request::pooled(vec![1, 2, 3], Pooling::Last);
+        assert_eq!(pooled.validate(&limits()), Ok(()));
+        let without = Limits {
+            gives_hidden: false,
+            ..limits()
+        };
+        let error = pooled.validate(&without).unwrap_err();
+        assert!(!error.is_callers_fault(), "{error}");
+        type Set = fn(&mut Request);
+        let more: [Set; 3] = [
+            |r| r.n = 2,
+            |r| r.max_tokens = 1,
+            |r| r.prompt_logprobs = Some(0),
+        ];
+        for set in more {
+            let mut request = pooled.clone();
+            set(&mut request);
+            let error = request.validate(&limits()).unwrap_err();
+            assert_eq!(error, EngineError::PoolingAndTokens);
+        }
+        // The whole context may be prompt: nothing follows it.
+        pooled.prompt = vec![1; 100];
+        let tight = |context| Limits {
+            context,
+            ..limits()
+        };
+        assert_eq!(pooled.validate(&tight(100)), Ok(()));
+        let error = pooled.validate(&tight(99)).unwrap_err();
+        assert!(matches!(error, EngineError::ContextOverflow { .. }));
     }
 
     #[test]

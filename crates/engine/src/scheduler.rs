@@ -88,6 +88,8 @@ pub(crate) struct Scheduler {
     /// Choices that left their request's first one in the step under way.
     born: Vec<Choice>,
     shares: Vec<Share>,
+    /// The step under way gives hidden states, not logits.
+    pools: bool,
     /// Tokens and logit rows of all shares.
     planned: (usize, usize),
     /// When the step under way was begun.
@@ -108,6 +110,7 @@ impl Scheduler {
             running: Vec::with_capacity(sequences),
             born: Vec::new(),
             shares: Vec::with_capacity(sequences),
+            pools: false,
             planned: (0, 0),
             started: Instant::now(),
             arrivals: 0,
@@ -149,13 +152,7 @@ impl Scheduler {
         copies.clear();
         self.shares.clear();
         self.planned = (0, 0);
-        self.plan_running(true, pager, copies);
-        self.plan_running(false, pager, copies);
-        while self.has_room()
-            && let Some(index) = self.admit(pager, now)
-        {
-            self.plan_share(index, pager, copies);
-        }
+        self.plan_step(pager, copies, now);
         self.build(pager, step);
         self.publish_counts();
     }

@@ -77,6 +77,7 @@ impl RequestStream {
                 reason: FinishReason::Error("the engine stopped".to_owned()),
                 usage,
                 timings: Timings::default(),
+                pooled: None,
             })
         });
         match &event {

@@ -7,17 +7,17 @@ use crate::memory::Memory;
 use crate::metadata::Metadata;
 use crate::output::Output;
 use crate::pipelines::Pipelines;
-use crate::place::{BufferIndex, Place};
+use crate::place::{BufferIndex, Place, element_bytes};
 use crate::record::{Buffers, Recorder};
 use crate::weights::{Weights, device_bytes, natural_element};
 use mettle_kernels::select::{DeviceProfile, Element, TOP_K_LIMIT};
 use mettle_plan::{
-    Arena, BackendError, BlockId, Executable, InputToken, MemoryUse, OpTime, OutputKind,
+    Arena, BackendError, BlockId, Counts, Executable, InputToken, MemoryUse, OpTime, OutputKind,
     PageLayout, Plan, PrepareOptions, Sizes, StepInput, StepLimits, StepOutput, Ticket, bind,
-    hazards,
+    cost::StepBytes, hazards,
 };
 use mettle_tensor::TensorSource;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a device computes with, beyond the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub struct GpuExecutable<G: Gpu> {
     metadata: Metadata,
     commands: Commands,
     pipelines: Pipelines<G::Pipeline>,
+    counts: Arc<Counts>,
+    step_bytes: StepBytes,
+    /// Ops that hidden states need; logits need all.
+    hidden_nodes: usize,
     taps: Vec<String>,
     bounds: Sizes,
     layout: PageLayout,
@@ -127,6 +131,7 @@ impl<G: Gpu> GpuExecutable<G> {
             kv_bytes,
             scratch_bytes,
         };
+        let counts = Arc::new(Counts::default());
         let mut executable = GpuExecutable {
             backend,
             device: gpu.profile(),
@@ -141,7 +146,10 @@ impl<G: Gpu> GpuExecutable<G> {
             metadata_buffer,
             metadata: Metadata::new(metadata_buffer),
             commands: Commands::default(),
-            pipelines: Pipelines::new(),
+            pipelines: Pipelines::new(counts.clone()),
+            counts,
+            step_bytes: StepBytes::new(plan, element_bytes(element)),
+            hidden_nodes: plan.nodes_for(OutputKind::Hidden),
             taps: options.taps,
             bounds: options.bounds,
             layout: options.page_layout,
@@ -238,6 +246,10 @@ impl<G: Gpu> GpuExecutable<G> {
             buffers: self.buffers,
             tokens: step.tokens.len() as u32,
             logit_rows: step.logit_rows.len() as u32,
+            nodes: match step.output {
+                OutputKind::Hidden => self.hidden_nodes,
+                _ => self.plan.nodes.len(),
+            },
             partial_bytes: 0,
             most_partial_bytes: 0,
         };
@@ -296,7 +308,7 @@ pub(crate) fn device_error(backend: &'static str, error: GpuError) -> BackendErr
 /// Plays recorded commands on an encoder.
 struct Player<'a, G: Gpu> {
     memory: &'a Memory<G::Buffer>,
-    pipelines: &'a mut Pipelines<G::Pipeline>,
+    pipelines: &'a Pipelines<G::Pipeline>,
 }
 
 impl<G: Gpu> Player<'_, G> {
@@ -365,12 +377,13 @@ impl<G: Gpu> Executable for GpuExecutable<G> {
         encoder.upload(metadata, 0, self.metadata.bytes());
         let mut player = Player::<G> {
             memory: &self.memory,
-            pipelines: &mut self.pipelines,
+            pipelines: &self.pipelines,
         };
         for recorded in self.commands.list() {
             player.play(&mut encoder, recorded);
         }
         let submitted = encoder.submit().map_err(wrapped)?;
+        self.counts.add_bytes(self.step_bytes.of(step));
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.last = (step.tokens.len(), step.logit_rows.len());
@@ -435,8 +448,8 @@ impl<G: Gpu> Executable for GpuExecutable<G> {
         Some(self.profiled(step))
     }
 
-    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        self.pipelines.dispatches()
+    fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 }
 
@@ -457,7 +470,7 @@ impl<G: Gpu> GpuExecutable<G> {
             let mut encoder = self.gpu.encoder().map_err(wrapped)?;
             let mut player = Player::<G> {
                 memory: &self.memory,
-                pipelines: &mut self.pipelines,
+                pipelines: &self.pipelines,
             };
             player.play(&mut encoder, recorded);
             let submitted = encoder.submit().map_err(wrapped)?;

@@ -1,31 +1,34 @@
-//! Owns the kernels that a device has compiled for an executable, and how often each was dispatched.
+//! Owns the kernels that a device has compiled for an executable, each with its counter.
 
 use crate::device::Gpu;
 use crate::error::GpuError;
 use mettle_kernels::select::{Constants, Launch};
-use std::collections::{BTreeMap, HashMap};
+use mettle_plan::{Counts, KernelCount};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 pub struct Pipelines<P> {
     compiled: Vec<Compiled<P>>,
     /// Looked up for every dispatch of every step.
     numbers: HashMap<Key, usize, BuildHasherDefault<Mixer>>,
+    counts: Arc<Counts>,
 }
 
 struct Compiled<P> {
     pipeline: P,
-    kernel: &'static str,
-    dispatches: u64,
+    dispatches: KernelCount,
 }
 
 /// A kernel by its place in static memory, and the values of its function constants: their names and order are its own.
 type Key = (usize, [u32; Constants::MOST]);
 
 impl<P> Pipelines<P> {
-    pub fn new() -> Pipelines<P> {
+    pub fn new(counts: Arc<Counts>) -> Pipelines<P> {
         Pipelines {
             compiled: Vec::new(),
             numbers: HashMap::default(),
+            counts,
         }
     }
 
@@ -45,8 +48,7 @@ impl<P> Pipelines<P> {
         }
         self.compiled.push(Compiled {
             pipeline: gpu.pipeline(launch)?,
-            kernel: &launch.kernel.host_name,
-            dispatches: 0,
+            dispatches: self.counts.kernel(&launch.kernel.host_name),
         });
         let number = self.compiled.len() - 1;
         self.numbers.insert(key, number);
@@ -54,18 +56,10 @@ impl<P> Pipelines<P> {
     }
 
     /// A pipeline that is about to be dispatched.
-    pub fn count(&mut self, number: usize) -> &P {
-        let compiled = &mut self.compiled[number];
-        compiled.dispatches += 1;
+    pub fn count(&self, number: usize) -> &P {
+        let compiled = &self.compiled[number];
+        compiled.dispatches.add_one();
         &compiled.pipeline
-    }
-
-    pub fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        let mut total = BTreeMap::new();
-        for compiled in self.compiled.iter().filter(|c| c.dispatches > 0) {
-            *total.entry(compiled.kernel).or_insert(0) += compiled.dispatches;
-        }
-        total
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Recorder<'a> {
     pub buffers: Buffers,
     pub tokens: u32,
     pub logit_rows: u32,
+    /// How many ops the step's output needs.
+    pub nodes: usize,
     /// Bytes of `partials` that dispatches since the last barrier use, and the most that any did.
     pub partial_bytes: usize,
     pub most_partial_bytes: usize,
@@ -56,7 +58,7 @@ impl Recorder<'_> {
     /// Records all ops; `tap` says which buffer keeps a tap, if any.
     pub fn all(&mut self, commands: &mut Commands, tap: impl Fn(&str) -> Option<u32>) {
         let plan = self.plan;
-        for (index, node) in plan.nodes.iter().enumerate() {
+        for (index, node) in plan.nodes[..self.nodes].iter().enumerate() {
             commands.start_node(index);
             if self.hazards[index] {
                 commands.barrier();

@@ -1,12 +1,14 @@
 //! Owns the door between engine and device: a backend turns a plan and weights into an executable, which runs steps.
 
 use crate::bind::BindError;
+use crate::counts::Counts;
 use crate::dim::{Dim, Sizes};
 use crate::kv::PageLayout;
 use crate::plan::Plan;
 use crate::step::{BlockId, OutputKind, StepInput, StepOutput, Ticket};
 use mettle_tensor::TensorSource;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
@@ -116,6 +118,11 @@ pub trait Executable: Send {
         None
     }
 
+    /// What it has done since it was prepared. Whoever keeps this may look at any time, from any thread.
+    fn counts(&self) -> Arc<Counts>;
+
     /// How often each kernel ran since the start.
-    fn dispatches(&self) -> BTreeMap<&'static str, u64>;
+    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
+        self.counts().dispatches()
+    }
 }

@@ -1,5 +1,9 @@
 //! Owns what an op moves and computes: the numbers behind `mettle plan`, rooflines and kernel reports.
 
+mod step_bytes;
+
+pub use step_bytes::StepBytes;
+
 use crate::kv::KvLayer;
 use crate::op::{KvSource, Op, RecurrentKind, Resource};
 use crate::plan::Plan;

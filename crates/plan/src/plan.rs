@@ -5,6 +5,7 @@ use crate::dim::{Dim, Sizes};
 use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
 use crate::op::{Op, Resource};
 use crate::rope::{Rope, RopeId};
+use crate::step::OutputKind;
 use crate::weight::{Part, Weight, WeightId};
 use mettle_tensor::{DType, TensorInfo, TensorSource};
 use serde::Serialize;
@@ -235,6 +236,21 @@ impl Plan {
         used.sort_unstable();
         used.dedup();
         used
+    }
+
+    /// How many of the ops, from the first on, a step with this output needs: hidden states need no logits.
+    pub fn nodes_for(&self, output: OutputKind) -> usize {
+        let (OutputKind::Hidden, Some(hidden)) = (output, self.hidden) else {
+            return self.nodes.len();
+        };
+        let writes = |node: &Node| {
+            let written = node.op.accesses().writes;
+            written.iter().any(|resource| {
+                matches!(resource, Resource::Columns(slice) if slice.buffer == hidden.buffer)
+            })
+        };
+        let last = self.nodes.iter().rposition(writes);
+        last.map_or(self.nodes.len(), |last| last + 1)
     }
 
     /// Every tensor the plan reads, as a source must hold it. Dummy weights are made from this list.

@@ -2,10 +2,9 @@
 
 use crate::error::ApiError;
 use crate::rates::Rates;
-use mettle_engine::{EngineHandle, MAX_LOGPROBS};
+use mettle_engine::{EngineHandle, MAX_LOGPROBS, Pooling};
 use mettle_structured::{GrammarCompiler, ReasoningFormat, StructuredError, ToolFormat};
 use mettle_text::{ChatTemplate, GenerationDefaults, SpecialTokens, Tokenizer};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -38,9 +37,6 @@ pub struct EngineFacts {
     pub scratch_bytes: u64,
 }
 
-/// How often each kernel ran since the start.
-pub type KernelCounts = Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
-
 /// What the server is started with, besides an engine and a tokenizer.
 pub struct AppOptions {
     /// The names the model answers to; the first is the one in responses.
@@ -60,10 +56,11 @@ pub struct AppOptions {
     pub allowed_origins: Vec<String>,
     /// The most alternatives that may be asked for with each token; the engine's own limit holds besides.
     pub max_logprobs: usize,
+    /// How hidden states become an embedding where a request says nothing.
+    pub pooling: Pooling,
     /// When an answer is too late.
     pub request_timeout: Option<Duration>,
     pub facts: EngineFacts,
-    pub kernels: Option<KernelCounts>,
     /// The web page's files by path (`/`, `/app.js`); nothing is served there without it.
     pub page: Option<fn(&str) -> Option<Asset>>,
     /// The largest body, in bytes.
@@ -90,9 +87,9 @@ impl AppOptions {
             api_keys: Vec::new(),
             allowed_origins: vec!["*".to_owned()],
             max_logprobs: MAX_LOGPROBS,
+            pooling: Pooling::Last,
             request_timeout: None,
             facts: EngineFacts::default(),
-            kernels: None,
             page: None,
             body_limit: 32_000_000,
             max_connections: 1024,

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::messages::MessageError;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
@@ -15,7 +16,10 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     // A browser asks with OPTIONS before it may send a key.
     let is_open = keys.is_empty() || !is_guarded || request.method() == Method::OPTIONS;
     if !is_open && !key_of(request.headers()).is_some_and(|key| fits(keys, key)) {
-        return ApiError::Unauthorized.into_response();
+        return match path.starts_with("/v1/messages") {
+            true => MessageError(ApiError::Unauthorized).into_response(),
+            false => ApiError::Unauthorized.into_response(),
+        };
     }
     next.run(request).await
 }

@@ -41,9 +41,9 @@ impl ConstraintFields {
     }
 
     /// `None` where the answer is free.
-    pub fn compile(&self, app: &App) -> Result<Option<Box<dyn TokenConstraint>>, ApiError> {
+    pub fn form(&self) -> Result<Option<Form>, ApiError> {
         let format = match &self.response_format {
-            Some(format) => format_spec(format)?,
+            Some(format) => Form::of_chat("response_format", format)?,
             None => None,
         };
         let outputs = match &self.structured_outputs {
@@ -51,23 +51,47 @@ impl ConstraintFields {
             None => None,
         };
         match (format, outputs) {
-            (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(ApiError::bad(
                 "structured_outputs",
                 "response_format and structured_outputs exclude each other",
             )),
-            (Some(spec), None) => compile(app, "response_format", &spec).map(Some),
-            (None, Some(spec)) => compile(app, "structured_outputs", &spec).map(Some),
+            (format, None) => Ok(format),
+            (None, Some(spec)) => Ok(Some(Form::new("structured_outputs", spec))),
         }
     }
 }
 
-/// A constraint of its own for one request. Takes up to some seconds.
-pub fn compile(app: &App, param: &str, spec: &Spec) -> Result<Box<dyn TokenConstraint>, ApiError> {
-    let compiler = app.grammars().map_err(|error| refusal(param, error))?;
-    let grammar = compiler.compile(spec, &Limits::default());
-    let grammar = grammar.map_err(|error| refusal(param, error))?;
-    Ok(grammar.constraint())
+/// The form of an answer, and the field that asks for it.
+#[derive(Clone, Debug)]
+pub struct Form {
+    param: &'static str,
+    spec: Spec,
+}
+
+impl Form {
+    pub fn new(param: &'static str, spec: Spec) -> Form {
+        Form { param, spec }
+    }
+
+    /// What chat has as `response_format`; `None` where that is plain text.
+    pub fn of_chat(param: &'static str, format: &Value) -> Result<Option<Form>, ApiError> {
+        let spec = format_spec(param, format)?;
+        Ok(spec.map(|spec| Form::new(param, spec)))
+    }
+
+    /// Reasoning before the answer is free.
+    pub fn after_reasoning(self, opened: bool) -> Form {
+        let answer = Box::new(self.spec);
+        Form::new(self.param, Spec::AfterReasoning { answer, opened })
+    }
+
+    /// A constraint of its own for one request. Takes up to some seconds.
+    pub fn compile(&self, app: &App) -> Result<Box<dyn TokenConstraint>, ApiError> {
+        let refuse = |error| refusal(self.param, error);
+        let compiler = app.grammars().map_err(refuse)?;
+        let grammar = compiler.compile(&self.spec, &Limits::default());
+        Ok(grammar.map_err(refuse)?.constraint())
+    }
 }
 
 pub fn refusal(param: &str, error: StructuredError) -> ApiError {
@@ -77,24 +101,24 @@ pub fn refusal(param: &str, error: StructuredError) -> ApiError {
     }
 }
 
-fn format_spec(format: &Value) -> Result<Option<Spec>, ApiError> {
-    let bad = |message: &str| Err(ApiError::bad("response_format", message));
+fn format_spec(param: &str, format: &Value) -> Result<Option<Spec>, ApiError> {
+    let bad = |message: &str| Err(ApiError::bad(param, format!("{param}{message}")));
     let Some(kind) = format["type"].as_str() else {
-        return bad("response_format must be an object with a type");
+        return bad(" must be an object with a type");
     };
     match kind {
         "text" => Ok(None),
         "json_object" => Ok(Some(Spec::JsonObject)),
         "json_schema" => match &format["json_schema"]["schema"] {
-            Value::Null => bad("response_format.json_schema.schema is missing"),
+            Value::Null => bad(" has the type json_schema and no schema"),
             schema => Ok(Some(Spec::JsonSchema(schema.clone()))),
         },
         "structural_tag" => {
             let tag = StructuralTag::from_json(format);
-            let tag = tag.map_err(|error| refusal("response_format", error))?;
+            let tag = tag.map_err(|error| refusal(param, error))?;
             Ok(Some(Spec::StructuralTag(tag)))
         }
-        _ => bad("response_format.type must be text, json_object, json_schema or structural_tag"),
+        _ => bad(".type must be text, json_object, json_schema or structural_tag"),
     }
 }
 

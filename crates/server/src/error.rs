@@ -35,6 +35,8 @@ pub enum ApiError {
     Busy(String),
     #[error("{0}")]
     Unavailable(String),
+    #[error("the answer was not ready in the time that a request may take")]
+    TooLate,
     #[error("{0}")]
     NotBuilt(String),
     #[error("{0}")]
@@ -93,6 +95,8 @@ impl ApiError {
             ApiError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
             ApiError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Not 408, which blames the client for a slow body, nor 503, which says that the same would work later.
+            ApiError::TooLate => StatusCode::GATEWAY_TIMEOUT,
             ApiError::NotBuilt(_) => StatusCode::NOT_IMPLEMENTED,
             ApiError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -107,6 +111,7 @@ impl ApiError {
             ApiError::BodyTooLarge { .. } => "PayloadTooLargeError",
             ApiError::Busy(_) => "RateLimitError",
             ApiError::Unavailable(_) => "ServiceUnavailableError",
+            ApiError::TooLate => "TimeoutError",
             ApiError::NotBuilt(_) => "NotImplementedError",
             ApiError::Internal(_) => "InternalServerError",
         }
@@ -164,6 +169,7 @@ impl From<EngineError> for ApiError {
                 "max_tokens",
                 "max_tokens is 0, which is allowed with echo only",
             ),
+            EngineError::NoHidden => ApiError::NotBuilt(error.to_string()),
             EngineError::QueueFull { .. } => ApiError::Busy(error.to_string()),
             EngineError::ShuttingDown | EngineError::Dead => {
                 ApiError::Unavailable(error.to_string())

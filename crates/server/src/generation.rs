@@ -206,7 +206,7 @@ impl Generation {
     }
 }
 
-fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
+pub fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
     let given = fields.integer("priority")?.unwrap_or(0);
     i32::try_from(given).map_err(|_| {
         let message = format!(

@@ -1,4 +1,4 @@
-//! The HTTP face of an engine: OpenAI's completions, chat and responses, Anthropic's messages, tokenizer routes, metrics.
+//! The HTTP face of an engine: OpenAI's completions, chat, responses and embeddings, Anthropic's messages, tokenizer routes, metrics.
 //!
 //! [`App`] holds what requests need (an engine handle, a tokenizer, names and keys), [`router`] the routes, and [`serve`]
 //! runs them until told to stop. A request is parsed and checked at the edge; JSON never reaches the engine.
@@ -37,8 +37,9 @@ mod tokenize;
 mod tools;
 mod usage;
 
-pub use app::{App, AppOptions, Asset, EngineFacts, KernelCounts};
+pub use app::{App, AppOptions, Asset, EngineFacts};
 pub use error::ApiError;
+pub use mettle_engine::Pooling;
 pub use mettle_structured::{ReasoningFormat, ToolFormat};
 pub use routes::router;
 pub use serving::serve;

@@ -231,16 +231,19 @@ impl Page {
             escaped(&facts.backend_reason)
         );
         self.line(name, &labels, 1.0);
-        if let Some(kernels) = &app.options.kernels {
-            let name = "mettle:kernel_dispatches_total";
-            self.begin(name, "counter", "How often each kernel ran");
-            for (kernel, count) in kernels() {
-                let kernel = escaped(&kernel);
-                let device = escaped(&facts.device);
-                let labels = format!("kernel=\"{kernel}\",backend=\"{device}\"");
-                self.line(name, &labels, count as f64);
-            }
+        let counts = app.engine.counts();
+        let name = "mettle:kernel_dispatches_total";
+        self.begin(name, "counter", "How often each kernel ran");
+        for (kernel, count) in counts.dispatches() {
+            let kernel = escaped(kernel);
+            let device = escaped(&facts.device);
+            let labels = format!("kernel=\"{kernel}\",backend=\"{device}\"");
+            self.line(name, &labels, count as f64);
         }
+        let name = "mettle:bytes_moved_total";
+        let help = "Bytes of weights, KV cache and activations that steps had to move at the least";
+        self.begin(name, "counter", help);
+        self.line(name, "", counts.bytes_moved() as f64);
     }
 }
 

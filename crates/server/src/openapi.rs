@@ -2,6 +2,7 @@
 
 use crate::chat::types::{ChatChunk, ChatRequest, ChatResponse};
 use crate::completions::{CompletionRequest, CompletionResponse};
+use crate::embeddings::{EmbeddingRequest, EmbeddingResponse};
 use crate::error::ErrorBody;
 use crate::health::{Load, Version};
 use crate::messages::{MessageResponse, MessagesRequest, TokenCount};
@@ -30,6 +31,8 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema,
         CompletionRequest,
         CompletionResponse,
         DetokenizeRequest,
+        EmbeddingRequest,
+        EmbeddingResponse,
         EngineState,
         ErrorBody,
         Load,
@@ -49,7 +52,7 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema,
 struct Types;
 
 /// Method, path, what it is for, the type of its body and of its answer; empty where there is none.
-const ROUTES: [(&str, &str, &str, &str, &str); 17] = [
+const ROUTES: [(&str, &str, &str, &str, &str); 18] = [
     ("get", "/health", "Whether the server works", "", ""),
     ("get", "/ping", "Whether the server works", "", ""),
     ("get", "/version", "Which version this is", "", "Version"),
@@ -83,6 +86,13 @@ const ROUTES: [(&str, &str, &str, &str, &str); 17] = [
         "Answers messages",
         "ChatRequest",
         "ChatResponse",
+    ),
+    (
+        "post",
+        "/v1/embeddings",
+        "Turns texts into vectors",
+        "EmbeddingRequest",
+        "EmbeddingResponse",
     ),
     (
         "post",
@@ -160,13 +170,16 @@ fn operation(method: &str, path: &str, about: &str, takes: &str, gives: &str) ->
         done["content"] = content(gives);
     }
     if STREAMS.contains(&path) {
-        done["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
+        // Without a schema: readers take one for that of each event, and events have several forms.
+        done["content"]["text/event-stream"] = json!({});
     }
     let mut responses = json!({ "200": done });
     let error = json!({"description": "What is wrong", "content": content("ErrorBody")});
     let codes: &[&str] = match takes.is_empty() {
         true => &["401", "404", "503"],
-        false => &["400", "401", "404", "408", "413", "429", "500", "503"],
+        false => &[
+            "400", "401", "404", "408", "413", "429", "500", "501", "503", "504",
+        ],
     };
     for code in codes {
         responses[*code] = error.clone();
@@ -200,6 +213,25 @@ pub fn texts_schema() -> Schema {
     let one_of = OneOfBuilder::new();
     let one_of = one_of.item(plain(Type::String));
     one_of.item(list(plain(Type::String))).build().into()
+}
+
+fn one_of(words: [&str; 2]) -> Schema {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    text.enum_values(Some(words)).build().into()
+}
+
+pub fn encoding_schema() -> Schema {
+    one_of(["float", "base64"])
+}
+
+pub fn pooling_schema() -> Schema {
+    one_of(["last", "mean"])
+}
+
+/// Numbers, or the same as base64.
+pub fn vector_schema() -> Schema {
+    let one_of = OneOfBuilder::new().item(list(plain(Type::Number)));
+    one_of.item(plain(Type::String)).build().into()
 }
 
 /// The four shapes of a prompt.

@@ -10,6 +10,8 @@ use serde_json::Value;
 
 /// Tokens at the end of a prompt in which a template may have opened the reasoning.
 const PROMPT_END: usize = 16;
+/// A prompt that ends like this leaves the model nothing to think about.
+const THOUGHT: &str = "</think>";
 
 /// What one more piece of text says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,8 +59,15 @@ impl Reading {
         let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
         let end = app.tokenizer.decode_continuation(end, false);
         let format = app.options.reasoning_format;
+        let format = format.filter(|_| !end.trim_end().ends_with(THOUGHT));
         self.reasoning = format.map(|format| (format, end));
         self
+    }
+
+    /// Whether the answer begins inside the reasoning (true), or may open it; `None` where there is no reasoning.
+    pub fn opens_reasoning(&self) -> Option<bool> {
+        let (format, end) = self.reasoning.as_ref()?;
+        Some(ReasoningSplitter::new(*format, end).is_reasoning())
     }
 
     /// Whether markup may be written with special tokens, which are then part of the text.
@@ -88,6 +97,11 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// `None` where no reasoning is told from the answer.
+    pub fn is_reasoning(&self) -> Option<bool> {
+        self.splitter.as_ref().map(ReasoningSplitter::is_reasoning)
+    }
+
     pub fn push(&mut self, text: String) -> Said {
         let mut said = Said::default();
         let events = self.splitter.as_mut().map(|splitter| splitter.push(&text));

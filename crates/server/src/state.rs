@@ -29,8 +29,11 @@ pub struct EngineState {
     pub prefix: StatePrefix,
     pub steps: Vec<StateStep>,
     pub memory: StateMemory,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernels: Option<BTreeMap<String, u64>>,
+    /// How often each kernel ran.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub kernels: BTreeMap<&'static str, u64>,
+    /// Bytes of weights, cache and activations that the steps so far had to move at the least.
+    pub bytes_moved: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -161,7 +164,8 @@ pub async fn state(State(app): State<Arc<App>>) -> Json<EngineState> {
             kv: facts.kv_bytes,
             scratch: facts.scratch_bytes,
         },
-        kernels: app.options.kernels.as_ref().map(|kernels| kernels()),
+        kernels: app.engine.counts().dispatches(),
+        bytes_moved: app.engine.counts().bytes_moved(),
     })
 }
 

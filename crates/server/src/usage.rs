@@ -11,11 +11,20 @@ pub struct Usage {
     pub completion_tokens: usize,
     pub total_tokens: usize,
     pub prompt_tokens_details: PromptTokensDetails,
+    /// Where reasoning is told from the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens_details: Option<CompletionTokensDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PromptTokensDetails {
     pub cached_tokens: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CompletionTokensDetails {
+    /// Tokens between the tags of the reasoning.
+    pub reasoning_tokens: usize,
 }
 
 impl Usage {
@@ -28,6 +37,19 @@ impl Usage {
     pub fn add_token(&mut self) {
         self.completion_tokens += 1;
         self.total_tokens += 1;
+    }
+
+    /// Whether the token just counted is part of the reasoning; `None` where that is not told.
+    pub fn add_thought(&mut self, is_thought: Option<bool>) {
+        if let Some(is_thought) = is_thought {
+            let details = self.completion_tokens_details.get_or_insert_default();
+            details.reasoning_tokens += usize::from(is_thought);
+        }
+    }
+
+    pub fn reasoning_tokens(&self) -> usize {
+        let details = self.completion_tokens_details;
+        details.map_or(0, |details| details.reasoning_tokens)
     }
 
     /// What of the prompt came from the cache is known when its first answer ends.
@@ -64,7 +86,7 @@ impl Ending {
                 StopCause::StopString(text) => ("stop", Some(StopReason::Text(text.clone()))),
             },
             FinishReason::Deadline => {
-                return Err(ApiError::Unavailable("the request took too long".into()));
+                return Err(ApiError::TooLate);
             }
             FinishReason::Error(_) => return Err(ApiError::engine_failed()),
         };

@@ -1,19 +1,20 @@
-//! Continuous batching on the real backend: company, chunks, prefix hits, preemption and forks change no bit.
+//! Continuous batching on the real backend: company, chunks, prefix hits, preemption and forks change no bit, neither of
+//! tokens nor of embeddings.
 
 mod common;
 
 use common::tiny;
 use mettle_cpu::CpuBackend;
 use mettle_engine::{
-    Engine, EngineHandle, EngineOptions, Event, FinishReason, Request, RequestStream,
+    Engine, EngineHandle, EngineOptions, Event, FinishReason, Pooling, Request, RequestStream,
     SamplingParams,
 };
 use mettle_models::Model;
 use mettle_plan::{
-    Backend, BackendError, BlockId, Executable, MemoryUse, OutputKind, PageLayout, PrepareOptions,
-    Sizes, StepInput, StepOutput, Ticket, passes,
+    Backend, BackendError, BlockId, Counts, Executable, MemoryUse, OutputKind, PageLayout,
+    PrepareOptions, Sizes, StepInput, StepOutput, Ticket, passes,
 };
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 const PAGE_TOKENS: usize = 32;
@@ -61,8 +62,8 @@ impl Executable for Held {
     fn tap(&self, name: &str) -> Option<&[f32]> {
         self.executable.tap(name)
     }
-    fn dispatches(&self) -> BTreeMap<&'static str, u64> {
-        self.executable.dispatches()
+    fn counts(&self) -> Arc<Counts> {
+        self.executable.counts()
     }
 }
 
@@ -200,9 +201,87 @@ fn check(name: &str) {
     }
 }
 
+/// Both ways of pooling, over prompts of many lengths that share beginnings.
+fn pooled(text: &[u32], index: usize) -> Request {
+    let pooling = [Pooling::Last, Pooling::Mean][index % 2];
+    Request::pooled(request(text, index).prompt, pooling)
+}
+
+fn read_vector(mut stream: RequestStream) -> Vec<u32> {
+    let Some(Event::Finished(end)) = stream.recv() else {
+        panic!("no event comes before the end");
+    };
+    assert_eq!(end.reason, FinishReason::Length);
+    let vector = end.pooled.expect("asked for");
+    vector.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The bits of a vector depend on nothing but its prompt, with answers being made in the same engine.
+fn check_vectors(name: &str) {
+    let model = tiny(name, "");
+    let text = common::reference(name).tokens;
+    let one = Shape {
+        sequences: 1,
+        batched_tokens: 512,
+        contexts: 1,
+    };
+    let (engine, _) = start(&model, &one);
+    let alone: Vec<Vec<u32>> = (0..REQUESTS)
+        .map(|index| {
+            let mut request = pooled(&text, index);
+            // Nothing is found in the cache.
+            request.cache_salt = Some(index.to_string());
+            read_vector(engine.submit(request).unwrap())
+        })
+        .collect();
+    let answer_alone = {
+        let (engine, _) = start(&model, &one);
+        read(engine.submit(request(&text, 1)).unwrap())
+    };
+    for (sequences, batched_tokens, contexts) in
+        [(32, 512, 16), (32, 40, 16), (5, 1, 1), (32, 33, 1)]
+    {
+        let shape = Shape {
+            sequences,
+            batched_tokens,
+            contexts,
+        };
+        let (engine, gate) = start(&model, &shape);
+        let mut gate = Some(gate);
+        for round in ["first", "after prefix hits"] {
+            let answer = engine.submit(request(&text, 1)).unwrap();
+            let streams: Vec<_> = (0..REQUESTS)
+                .map(|index| engine.submit(pooled(&text, index)).unwrap())
+                .collect();
+            drop(gate.take());
+            for (index, (stream, alone)) in streams.into_iter().zip(&alone).enumerate() {
+                assert_eq!(
+                    &read_vector(stream),
+                    alone,
+                    "{name}, vector {index}, {sequences} sequences, {batched_tokens} tokens, {contexts} contexts, {round}"
+                );
+            }
+            assert_eq!(read(answer), answer_alone, "{name}, {round}");
+        }
+        assert!(engine.stats().prefix_hits > 0);
+        engine.shutdown();
+        assert_eq!(engine.stats().blocks_used, 0);
+    }
+}
+
 #[test]
 fn smollm2() {
     check("smollm2");
+}
+
+#[test]
+fn smollm2_vectors() {
+    check_vectors("smollm2");
+}
+
+#[test]
+fn qwen3_vectors() {
+    check_vectors("qwen3");
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn every_kernel_of_the_plan_runs_and_no_other() {
     let linear = |name: &str| match Isa::detect() {
         Isa::Scalar => format!("linear/{name}/scalar"),
         Isa::Avx2 => format!("linear/{name}/avx2"),
+        Isa::Avx512 => format!("linear/{name}/avx512"),
     };
     let mut runner = Runner::new(&model, &CpuBackend::new(2), RunnerOptions::new(64)).unwrap();
     assert!(runner.executable().dispatches().is_empty());

@@ -169,8 +169,12 @@ fn banner(session: &Session, settings: &Settings, address: SocketAddr) {
         bytes(memory.scratch_bytes as u64)
     ));
     note(&format!("page      {url}/"));
+    let embeddings = match session.engine.limits().gives_hidden {
+        true => " /v1/embeddings",
+        false => "",
+    };
     note(&format!(
-        "routes    {url}/v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/models /metrics"
+        "routes    {url}/v1/chat/completions /v1/completions /v1/responses /v1/messages{embeddings} /v1/models /metrics"
     ));
     let key = match settings.api_keys.is_empty() {
         true => "",

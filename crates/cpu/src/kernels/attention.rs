@@ -4,15 +4,21 @@
 //! blocks. Inside a partition blocks are added by online softmax, first to last; partitions are then combined in order.
 //! The cuts depend on absolute positions only, so chunks, batches and threads cannot change the result.
 
-use super::exp::exp;
-use super::norm::reduce;
+mod block;
+
+use self::block::{Block, Halves, Singles, Softmax, Widened, add_block, combine};
 use crate::isa::{Isa, for_each_isa};
 use crate::kv::{HeadOf, KvPool, TOKENS};
+use crate::lanes::Lanes;
 use crate::memory::Rows;
-use mettle_plan::BlockId;
+use mettle_plan::{BlockId, KvElement};
+use std::ops::Range;
 
 /// Tokens in a partition: the unit that threads may share a long context by.
-const PARTITION: usize = 256;
+pub const PARTITION: usize = 256;
+
+/// Rows of queries that share each load of a key or value.
+const ROWS: usize = 3;
 
 /// Query tokens that are computed together and share each block they read.
 pub const TILE: usize = 16;
@@ -51,18 +57,6 @@ pub struct Scratch {
     total_out: Vec<f32>,
 }
 
-/// A softmax under way: the largest score so far and the sum of exponentials relative to it.
-#[derive(Clone, Copy)]
-struct Softmax {
-    largest: f32,
-    sum: f32,
-}
-
-const EMPTY: Softmax = Softmax {
-    largest: f32::NEG_INFINITY,
-    sum: 0.0,
-};
-
 impl Scratch {
     pub fn new(head_dim: usize, heads_per_kv_head: usize) -> Scratch {
         let rows = TILE * heads_per_kv_head;
@@ -70,11 +64,27 @@ impl Scratch {
             keys: vec![0.0; TOKENS * head_dim],
             values: vec![0.0; TOKENS * head_dim],
             queries: vec![0.0; rows * head_dim],
-            partition: vec![EMPTY; rows],
-            total: vec![EMPTY; rows],
+            partition: vec![Softmax::EMPTY; rows],
+            total: vec![Softmax::EMPTY; rows],
             partition_out: vec![0.0; rows * head_dim],
             total_out: vec![0.0; rows * head_dim],
         }
+    }
+
+    pub fn bytes(&self) -> usize {
+        let values = [
+            &self.keys,
+            &self.values,
+            &self.queries,
+            &self.partition_out,
+            &self.total_out,
+        ];
+        values.iter().map(|part| part.len() * 4).sum()
+    }
+
+    fn start_total(&mut self, rows: usize, head_dim: usize) {
+        self.total[..rows].fill(Softmax::EMPTY);
+        self.total_out[..rows * head_dim].fill(0.0);
     }
 }
 
@@ -83,161 +93,305 @@ impl Attention<'_> {
     /// The tile's rows of q and out exist, its pages hold the keys and values of all positions up to its last, nobody
     /// writes those or touches these columns of `out` meanwhile.
     pub unsafe fn run(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
-        let dim = self.head_dim;
-        let heads = self.q.width / dim;
-        let rows = tile.tokens * heads;
+        let partitions = (tile.position + tile.tokens).div_ceil(PARTITION);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.scale_queries(tile, scratch);
+            scratch.start_total(self.rows(tile), self.head_dim);
+            for partition in 0..partitions {
+                self.partition(isa, tile, partition, scratch);
+                let rows = self.rows(tile);
+                let (total, total_out) = (&mut scratch.total, &mut scratch.total_out);
+                let (part, part_out) = (&scratch.partition, &scratch.partition_out);
+                combine_rows(
+                    isa,
+                    self.head_dim,
+                    0..rows,
+                    total,
+                    total_out,
+                    part,
+                    part_out,
+                );
+            }
+            self.write(tile, scratch);
+        }
+    }
+
+    /// Computes one partition of the context into `part`, for [`Attention::finish`].
+    ///
+    /// # Safety
+    /// As for `run`; `part` has room for the tile's rows, and is this thread's.
+    pub unsafe fn run_partition(
+        &self,
+        isa: Isa,
+        tile: QueryTile<'_>,
+        partition: usize,
+        scratch: &mut Scratch,
+        part: *mut f32,
+    ) {
+        let (rows, dim) = (self.rows(tile), self.head_dim);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.scale_queries(tile, scratch);
+            self.partition(isa, tile, partition, scratch);
+            for row in 0..rows {
+                let to = part.add(row * part_width(dim));
+                *to = scratch.partition[row].largest;
+                *to.add(1) = scratch.partition[row].sum;
+                let from = scratch.partition_out.as_ptr().add(row * dim);
+                std::ptr::copy_nonoverlapping(from, to.add(2), dim);
+            }
+        }
+    }
+
+    /// Puts the partitions of a tile together, first to last.
+    ///
+    /// # Safety
+    /// As for `run`; `parts` holds what `run_partition` wrote for each partition, `stride` apart.
+    pub unsafe fn finish(
+        &self,
+        isa: Isa,
+        tile: QueryTile<'_>,
+        scratch: &mut Scratch,
+        parts: *const f32,
+        stride: usize,
+    ) {
+        let (rows, dim) = (self.rows(tile), self.head_dim);
+        scratch.start_total(rows, dim);
+        for partition in 0..(tile.position + tile.tokens).div_ceil(PARTITION) {
+            for row in 0..rows {
+                // SAFETY: the caller's promise.
+                let (part, part_out) = unsafe {
+                    let from = parts.add(partition * stride + row * part_width(dim));
+                    let (largest, sum) = (*from, *from.add(1));
+                    let out = std::slice::from_raw_parts(from.add(2), dim);
+                    (Softmax { largest, sum }, out)
+                };
+                let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
+                combine_one(isa, &mut scratch.total[row], out, &part, part_out);
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.write(tile, scratch) }
+    }
+
+    /// Rows of queries: every head of every token.
+    fn rows(&self, tile: QueryTile<'_>) -> usize {
+        tile.tokens * (self.q.width / self.head_dim)
+    }
+
+    /// # Safety
+    /// As for `run`.
+    unsafe fn scale_queries(&self, tile: QueryTile<'_>, scratch: &mut Scratch) {
+        let width = self.q.width;
         for token in 0..tile.tokens {
             // SAFETY: the caller's promise.
             let q = unsafe { self.q.row(tile.row + token) };
-            let scaled = &mut scratch.queries[token * heads * dim..(token + 1) * heads * dim];
-            for (s, q) in scaled.iter_mut().zip(q) {
-                *s = q * self.scale;
-            }
-        }
-        scratch.total[..rows].fill(EMPTY);
-        scratch.total_out[..rows * dim].fill(0.0);
-        let context = tile.position + tile.tokens;
-        for partition in (0..context).step_by(PARTITION) {
-            scratch.partition[..rows].fill(EMPTY);
-            scratch.partition_out[..rows * dim].fill(0.0);
-            for block in (partition..context.min(partition + PARTITION)).step_by(TOKENS) {
-                // SAFETY: the caller's promise.
-                unsafe { self.load_block(tile, block, scratch) };
-                for row in 0..rows {
-                    let visible = (tile.position + row / heads + 1).saturating_sub(block);
-                    if visible > 0 {
-                        let columns = row * dim..(row + 1) * dim;
-                        add_block(
-                            isa,
-                            &scratch.queries[columns.clone()],
-                            &scratch.keys[..dim * TOKENS],
-                            &scratch.values[..dim * TOKENS],
-                            visible.min(TOKENS),
-                            &mut scratch.partition[row],
-                            &mut scratch.partition_out[columns],
-                        );
-                    }
-                }
-            }
-            for row in 0..rows {
-                let columns = row * dim..(row + 1) * dim;
-                combine(
-                    isa,
-                    &mut scratch.total[row],
-                    &mut scratch.total_out[columns.clone()],
-                    &scratch.partition[row],
-                    &scratch.partition_out[columns],
-                );
-            }
-        }
-        for token in 0..tile.tokens {
-            // SAFETY: the caller's promise.
-            let out = unsafe { self.out.row_mut(tile.row + token) };
-            for (head, out) in out.chunks_exact_mut(dim).enumerate() {
-                let row = token * heads + head;
-                let inverse = 1.0 / scratch.total[row].sum;
-                let from = &scratch.total_out[row * dim..(row + 1) * dim];
-                for (o, t) in out.iter_mut().zip(from) {
-                    *o = t * inverse;
-                }
+            let scaled = &mut scratch.queries[token * width..(token + 1) * width];
+            for i in 0..width {
+                scaled[i] = q[i] * self.scale;
             }
         }
     }
 
     /// # Safety
     /// As for `run`.
-    unsafe fn load_block(&self, tile: QueryTile<'_>, position: usize, scratch: &mut Scratch) {
-        let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
-        let page = tile.blocks[position / tokens_per_page - tile.first_page];
-        let block = position % tokens_per_page / TOKENS;
-        let room = TOKENS * self.head_dim;
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.pool.read(
-                self.of,
-                page,
-                block,
-                &mut scratch.keys[..room],
-                &mut scratch.values[..room],
-            )
+    unsafe fn write(&self, tile: QueryTile<'_>, scratch: &Scratch) {
+        let dim = self.head_dim;
+        let heads = self.q.width / dim;
+        for token in 0..tile.tokens {
+            // SAFETY: the caller's promise.
+            let out = unsafe { self.out.row_mut(tile.row + token) };
+            for head in 0..heads {
+                let row = token * heads + head;
+                let inverse = 1.0 / scratch.total[row].sum;
+                let from = &scratch.total_out[row * dim..(row + 1) * dim];
+                let out = &mut out[head * dim..(head + 1) * dim];
+                for i in 0..dim {
+                    out[i] = from[i] * inverse;
+                }
+            }
         }
     }
-}
 
-for_each_isa! {
-    /// Adds the first `visible` tokens of a block to one head's softmax. What lies behind them in the page may be
-    /// anything, NaN included, and takes no part.
-    fn add_block(
-        query: &[f32],
-        keys: &[f32],
-        values: &[f32],
-        visible: usize,
-        state: &mut Softmax,
-        out: &mut [f32],
+    /// One partition of all rows, into the scratch memory.
+    ///
+    /// # Safety
+    /// As for `run`, and the queries are scaled.
+    unsafe fn partition(
+        &self,
+        isa: Isa,
+        tile: QueryTile<'_>,
+        partition: usize,
+        scratch: &mut Scratch,
     ) {
-        let mut scores = [0.0_f32; TOKENS];
-        for (q, keys) in query.iter().zip(keys.chunks_exact(TOKENS)) {
-            for (score, k) in scores.iter_mut().zip(keys) {
-                *score = q.mul_add(*k, *score);
+        let (rows, dim) = (self.rows(tile), self.head_dim);
+        scratch.partition[..rows].fill(Softmax::EMPTY);
+        scratch.partition_out[..rows * dim].fill(0.0);
+        let start = partition * PARTITION;
+        let context = (tile.position + tile.tokens).min(start + PARTITION);
+        for position in (start..context).step_by(TOKENS) {
+            let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
+            let page = tile.blocks[position / tokens_per_page - tile.first_page];
+            let block = position % tokens_per_page / TOKENS;
+            let (keys, values) = self.pool.block_of(self.of, page, block);
+            let next = match position + TOKENS < context {
+                true => {
+                    let position = position + TOKENS;
+                    let page = tile.blocks[position / tokens_per_page - tile.first_page];
+                    let block = position % tokens_per_page / TOKENS;
+                    self.pool.block_of(self.of, page, block).0
+                }
+                false => keys,
+            };
+            let heads = self.q.width / dim;
+            let walk = Walk {
+                keys,
+                values,
+                next,
+                position: tile.position,
+                block: position,
+                heads,
+                rows,
+                dim,
+            };
+            match self.pool.element(self.of.kv.group) {
+                KvElement::F32 => singles(isa, walk, scratch),
+                KvElement::F16 if rows <= ROWS => halves(isa, walk, scratch),
+                KvElement::F16 => widened(isa, walk, scratch),
             }
         }
-        scores[visible..].fill(f32::NEG_INFINITY);
-        let mut largest = state.largest;
-        for score in scores {
-            largest = if score > largest { score } else { largest };
-        }
-        let mut sums = [0.0_f32; 8];
-        for eight in scores.chunks_exact_mut(8) {
-            for (score, sum) in eight.iter_mut().zip(&mut sums) {
-                *score = exp(*score - largest);
-                *sum += *score;
-            }
-        }
-        let shrink = exp(state.largest - largest);
-        *state = Softmax { largest, sum: state.sum.mul_add(shrink, reduce(&sums)) };
-        add_values::<32>(&scores[..visible], values, shrink, out);
     }
 }
 
-/// `out = out * shrink + weights · values`, `W` columns at a time in registers.
-#[inline(always)]
-fn add_values<const W: usize>(weights: &[f32], values: &[f32], shrink: f32, out: &mut [f32]) {
-    let width = out.len();
-    let mut column = 0;
-    while column + W <= width {
-        let mut sums = [0.0_f32; W];
-        for (sum, o) in sums.iter_mut().zip(&out[column..column + W]) {
-            *sum = o * shrink;
-        }
-        for (weight, values) in weights.iter().zip(values.chunks_exact(width)) {
-            for (sum, v) in sums.iter_mut().zip(&values[column..column + W]) {
-                *sum = weight.mul_add(*v, *sum);
-            }
-        }
-        out[column..column + W].copy_from_slice(&sums);
-        column += W;
-    }
-    for column in column..width {
-        let mut sum = out[column] * shrink;
-        for (weight, values) in weights.iter().zip(values.chunks_exact(width)) {
-            sum = weight.mul_add(values[column], sum);
-        }
-        out[column] = sum;
+/// Values that one row of a partition takes: its softmax, then its sums.
+pub fn part_width(head_dim: usize) -> usize {
+    head_dim + 2
+}
+
+/// One block of the context for all rows of a tile.
+#[derive(Clone, Copy)]
+struct Walk {
+    keys: *const u8,
+    values: *const u8,
+    next: *const u8,
+    /// Of the first query.
+    position: usize,
+    /// Position of the block's first token.
+    block: usize,
+    heads: usize,
+    rows: usize,
+    dim: usize,
+}
+
+impl Walk {
+    /// Tokens of the block that a row sees.
+    fn visible(&self, row: usize) -> usize {
+        let seen = (self.position + row / self.heads + 1).saturating_sub(self.block);
+        seen.min(TOKENS)
     }
 }
 
 for_each_isa! {
-    /// Adds a partition to those before it.
-    fn combine(total: &mut Softmax, out: &mut [f32], part: &Softmax, part_out: &[f32]) {
-        if part.largest == f32::NEG_INFINITY {
-            return;
+    fn singles<L>(walk: Walk, scratch: &mut Scratch) {
+        let block = Block::<Singles>::new(walk.keys, walk.values, walk.next, walk.dim);
+        all_rows::<L, _>(walk, block, scratch);
+    }
+}
+
+for_each_isa! {
+    /// For rows that are few enough to share every load: halves are widened in registers.
+    fn halves<L>(walk: Walk, scratch: &mut Scratch) {
+        let block = Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.dim);
+        all_rows::<L, _>(walk, block, scratch);
+    }
+}
+
+for_each_isa! {
+    /// For many rows: the block is widened once, into memory.
+    fn widened<L>(walk: Walk, scratch: &mut Scratch) {
+        let count = TOKENS * walk.dim;
+        assert!(scratch.keys.len() >= count && scratch.values.len() >= count);
+        for at in (0..count).step_by(8) {
+            // SAFETY: both have `count` elements, a multiple of 32.
+            unsafe {
+                let key = L::load_halves(walk.keys.cast::<u16>().add(at));
+                key.store(scratch.keys.as_mut_ptr().add(at));
+                let value = L::load_halves(walk.values.cast::<u16>().add(at));
+                value.store(scratch.values.as_mut_ptr().add(at));
+            }
         }
-        let largest = if part.largest > total.largest { part.largest } else { total.largest };
-        let (a, b) = (exp(total.largest - largest), exp(part.largest - largest));
-        *total = Softmax { largest, sum: part.sum.mul_add(b, total.sum * a) };
-        for (o, p) in out.iter_mut().zip(part_out) {
-            *o = p.mul_add(b, *o * a);
+        let (keys, values) = (scratch.keys.as_ptr().cast(), scratch.values.as_ptr().cast());
+        let block = Block::<Widened>::new(keys, values, keys, walk.dim);
+        all_rows::<L, _>(walk, block, scratch);
+    }
+}
+
+#[inline(always)]
+fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &mut Scratch) {
+    let (dim, rows) = (walk.dim, walk.rows);
+    assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
+    assert!(scratch.partition.len() >= rows);
+    // Rows of early tokens may see nothing of the block; all after them do.
+    let mut row = walk.block.saturating_sub(walk.position) * walk.heads;
+    // SAFETY: the rows' queries, states and sums were checked to exist; blocks hold `dim` x 32 elements.
+    unsafe {
+        macro_rules! rows {
+            ($count:literal) => {
+                let mut visible = [0; $count];
+                for i in 0..$count {
+                    visible[i] = walk.visible(row + i);
+                }
+                add_block::<L, E, $count>(
+                    &block,
+                    scratch.queries.as_ptr().add(row * dim),
+                    visible,
+                    scratch.partition.as_mut_ptr().add(row),
+                    scratch.partition_out.as_mut_ptr().add(row * dim),
+                );
+                row += $count;
+            };
         }
+        while row + 3 <= rows {
+            rows!(3);
+        }
+        if row + 2 <= rows {
+            rows!(2);
+        }
+        if row < rows {
+            let visible = [walk.visible(row)];
+            add_block::<L, E, 1>(
+                &block,
+                scratch.queries.as_ptr().add(row * dim),
+                visible,
+                scratch.partition.as_mut_ptr().add(row),
+                scratch.partition_out.as_mut_ptr().add(row * dim),
+            );
+        }
+    }
+}
+
+for_each_isa! {
+    /// Adds a partition to those before it, for some rows.
+    fn combine_rows<L>(
+        dim: usize,
+        rows: Range<usize>,
+        total: &mut [Softmax],
+        total_out: &mut [f32],
+        part: &[Softmax],
+        part_out: &[f32],
+    ) {
+        for row in rows {
+            let columns = row * dim..(row + 1) * dim;
+            let out = &mut total_out[columns.clone()];
+            combine::<L>(&mut total[row], out, &part[row], &part_out[columns]);
+        }
+    }
+}
+
+for_each_isa! {
+    fn combine_one<L>(total: &mut Softmax, out: &mut [f32], part: &Softmax, part_out: &[f32]) {
+        combine::<L>(total, out, part, part_out);
     }
 }
 

@@ -1,31 +1,38 @@
 //! Owns e^x: one sequence of f32 operations for all instruction sets, within 2 units in the last place.
 
+use crate::lanes::Lanes;
+
 /// `e^x`; 0 below -87.3, the largest power before overflow above 88.3.
 #[inline(always)]
-pub fn exp(x: f32) -> f32 {
+pub fn exp<L: Lanes>(x: L) -> L {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     // ln 2 in two parts: the first has few enough bits that its product with n is exact.
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    let clamped = x.clamp(-87.3, 88.3);
-    let n = (clamped * LOG2_E).round_ties_even();
-    let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, clamped));
+    let clamped = L::splat(88.3).smaller(L::splat(-87.3).larger(x));
+    let n = clamped.mul(L::splat(LOG2_E)).round();
+    let r = n.mul_add(L::splat(-LN2_HIGH), clamped);
+    let r = n.mul_add(L::splat(-LN2_LOW), r);
     // The Cephes library's polynomial for (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2.
-    let p = 1.987_569_1e-4_f32;
-    let p = p.mul_add(r, 1.398_199_9e-3);
-    let p = p.mul_add(r, 8.333_452e-3);
-    let p = p.mul_add(r, 4.166_579_6e-2);
-    let p = p.mul_add(r, 1.666_666_5e-1);
-    let p = p.mul_add(r, 0.5);
-    let y = p.mul_add(r * r, r + 1.0);
-    // n is within -126..=127, so the exponent field stays valid. (A NaN gives 0 here and NaN in y.)
-    let power = f32::from_bits(((n as i32 + 127) << 23) as u32);
-    if x < -87.3 { 0.0 } else { y * power }
+    let p = L::splat(1.987_569_1e-4);
+    let p = p.mul_add(r, L::splat(1.398_199_9e-3));
+    let p = p.mul_add(r, L::splat(8.333_452e-3));
+    let p = p.mul_add(r, L::splat(4.166_579_6e-2));
+    let p = p.mul_add(r, L::splat(1.666_666_5e-1));
+    let p = p.mul_add(r, L::splat(0.5));
+    let y = p.mul_add(r.mul(r), r.add(L::splat(1.0)));
+    // n is within -126..=127, so the power is a normal number.
+    y.mul(n.power_of_two()).zero_where_below(x, -87.3)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Plain;
+
+    fn exp(x: f32) -> f32 {
+        super::exp(Plain::splat(x)).to_array()[0]
+    }
 
     #[test]
     fn close_to_the_true_value_everywhere() {

@@ -1,14 +1,24 @@
 //! Owns gated activations.
 
+use super::eights::{Eight, for_eights};
 use super::exp::exp;
 use crate::isa::for_each_isa;
+use crate::lanes::Lanes;
+
+struct SiluMul;
+
+impl<L: Lanes> Eight<L, 2> for SiluMul {
+    #[inline(always)]
+    fn apply(&self, [gate, up]: [L; 2]) -> L {
+        let negative = L::splat(-0.0).sub(gate);
+        gate.div(L::splat(1.0).add(exp(negative))).mul(up)
+    }
+}
 
 for_each_isa! {
     /// `out = silu(gate) * up`.
-    pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
-        for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
-            *o = g / (1.0 + exp(-g)) * u;
-        }
+    pub fn silu_mul<L>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+        for_eights::<L, 2>([gate, up], out, SiluMul);
     }
 }
 

@@ -8,8 +8,14 @@
 //! None of it depends on how many rows are computed together, on threads, or on the instruction set: that is why the
 //! same tokens come out alone, batched, in chunks, or after a prefix hit.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterator adapters are compiled without the kernels' instructions and may stay calls"
+)]
+
 pub mod activations;
 pub mod attention;
+mod eights;
 pub mod exp;
 pub mod gated;
 pub mod linear;

@@ -1,35 +1,57 @@
 //! Owns RMS norm of a row: eight interleaved sums of squares, added up as a fixed tree.
 
+use super::eights::{Eight, for_eights};
 use crate::isa::for_each_isa;
+use crate::lanes::Lanes;
 
-const LANES: usize = 8;
+/// `x * scale * (weight + offset)`.
+struct Weighted<L> {
+    scale: L,
+    offset: L,
+}
+
+impl<L: Lanes> Eight<L, 2> for Weighted<L> {
+    #[inline(always)]
+    fn apply(&self, [x, weight]: [L; 2]) -> L {
+        x.mul(self.scale).mul(weight.add(self.offset))
+    }
+}
+
+/// `x * scale`.
+struct Scaled<L>(L);
+
+impl<L: Lanes> Eight<L, 1> for Scaled<L> {
+    #[inline(always)]
+    fn apply(&self, [x]: [L; 1]) -> L {
+        x.mul(self.0)
+    }
+}
 
 for_each_isa! {
     /// `out = x / rms(x) * (weight + offset)`; without a weight, `x / rms(x)`.
-    pub fn rms_norm(x: &[f32], weight: Option<&[f32]>, offset: f32, eps: f32, out: &mut [f32]) {
-        let scale = inverse_rms(x, eps);
+    pub fn rms_norm<L>(x: &[f32], weight: Option<&[f32]>, offset: f32, eps: f32, out: &mut [f32]) {
+        let scale = L::splat(inverse_rms::<L>(x, eps));
+        let offset = L::splat(offset);
         match weight {
-            Some(weight) => {
-                for ((o, x), w) in out.iter_mut().zip(x).zip(weight) {
-                    *o = x * scale * (w + offset);
-                }
-            }
-            None => {
-                for (o, x) in out.iter_mut().zip(x) {
-                    *o = x * scale;
-                }
-            }
+            Some(weight) => for_eights::<L, 2>([x, weight], out, Weighted { scale, offset }),
+            None => for_eights::<L, 1>([x], out, Scaled(scale)),
         }
     }
 }
 
 for_each_isa! {
     /// The norm of each head of `head_dim` elements, in place.
-    pub fn rms_norm_heads(x: &mut [f32], head_dim: usize, weight: &[f32], offset: f32, eps: f32) {
+    pub fn rms_norm_heads<L>(
+        x: &mut [f32],
+        head_dim: usize,
+        weight: &[f32],
+        offset: f32,
+        eps: f32,
+    ) {
         for head in x.chunks_exact_mut(head_dim) {
-            let scale = inverse_rms(head, eps);
-            for (x, w) in head.iter_mut().zip(weight) {
-                *x = *x * scale * (w + offset);
+            let scale = inverse_rms::<L>(head, eps);
+            for i in 0..head_dim {
+                head[i] = head[i] * scale * (weight[i] + offset);
             }
         }
     }
@@ -37,33 +59,39 @@ for_each_isa! {
 
 for_each_isa! {
     /// `x += y`.
-    pub fn add(x: &mut [f32], y: &[f32]) {
-        for (x, y) in x.iter_mut().zip(y) {
-            *x += y;
+    pub fn add<L>(x: &mut [f32], y: &[f32]) {
+        assert_eq!(x.len(), y.len(), "both rows are equally long");
+        let mut at = 0;
+        while at + 8 <= x.len() {
+            // SAFETY: eight values from `at` on are inside both rows.
+            unsafe {
+                let sum = L::load(x.as_ptr().add(at)).add(L::load(y.as_ptr().add(at)));
+                sum.store(x.as_mut_ptr().add(at));
+            }
+            at += 8;
+        }
+        for i in at..x.len() {
+            x[i] += y[i];
         }
     }
 }
 
 #[inline(always)]
-fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    let mut sums = [0.0_f32; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (sum, x) in sums.iter_mut().zip(chunk) {
-            *sum = x.mul_add(*x, *sum);
-        }
+fn inverse_rms<L: Lanes>(x: &[f32], eps: f32) -> f32 {
+    let mut sums = L::splat(0.0);
+    let mut at = 0;
+    while at + 8 <= x.len() {
+        // SAFETY: eight values from `at` on are inside the row.
+        let values = unsafe { L::load(x.as_ptr().add(at)) };
+        sums = values.mul_add(values, sums);
+        at += 8;
     }
-    for (sum, x) in sums.iter_mut().zip(rest) {
-        *sum = x.mul_add(*x, *sum);
-    }
-    1.0 / (reduce(&sums) / x.len() as f32 + eps).sqrt()
-}
-
-/// The sum of eight lanes in the order that halving a register gives.
-#[inline(always)]
-pub fn reduce(s: &[f32; LANES]) -> f32 {
-    ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+    let mut rest = [0.0; 8];
+    rest[..x.len() - at].copy_from_slice(&x[at..]);
+    // SAFETY: eight values. Zeros add nothing.
+    let rest = unsafe { L::load(rest.as_ptr()) };
+    let sums = rest.mul_add(rest, sums);
+    1.0 / (sums.sum() / x.len() as f32 + eps).sqrt()
 }
 
 #[cfg(test)]

@@ -28,29 +28,42 @@ pub fn rotate(
         let rotated = &mut head[from..from + 2 * cosines.len()];
         match style {
             RopeStyle::Neox => rotate_halves(isa, rotated, cosines, sines),
-            RopeStyle::Interleaved => rotate_pairs(isa, rotated, cosines, sines),
+            RopeStyle::Interleaved => rotate_pairs(rotated, cosines, sines),
         }
     }
 }
 
 for_each_isa! {
-    fn rotate_halves(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
-        let (low, high) = x.split_at_mut(cosines.len());
-        for (((a, b), c), s) in low.iter_mut().zip(high).zip(cosines).zip(sines) {
-            let (x, y) = (*a, *b);
-            *a = x * c - y * s;
-            *b = y * c + x * s;
+    fn rotate_halves<L>(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
+        let pairs = cosines.len();
+        assert!(x.len() == 2 * pairs && sines.len() == pairs, "a value and an angle each");
+        let mut at = 0;
+        while at + 8 <= pairs {
+            // SAFETY: eight values from `at` on are inside both halves and both tables.
+            unsafe {
+                let low = x.as_mut_ptr().add(at);
+                let high = low.add(pairs);
+                let (c, s) = (L::load(cosines.as_ptr().add(at)), L::load(sines.as_ptr().add(at)));
+                let (x, y) = (L::load(low), L::load(high));
+                x.mul(c).sub(y.mul(s)).store(low);
+                y.mul(c).add(x.mul(s)).store(high);
+            }
+            at += 8;
+        }
+        for i in at..pairs {
+            let (a, b) = (x[i], x[pairs + i]);
+            x[i] = a * cosines[i] - b * sines[i];
+            x[pairs + i] = b * cosines[i] + a * sines[i];
         }
     }
 }
 
-for_each_isa! {
-    fn rotate_pairs(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
-        for ((pair, c), s) in x.chunks_exact_mut(2).zip(cosines).zip(sines) {
-            let (x, y) = (pair[0], pair[1]);
-            pair[0] = x * c - y * s;
-            pair[1] = y * c + x * s;
-        }
+/// Its products are few: one form for all instruction sets.
+fn rotate_pairs(x: &mut [f32], cosines: &[f32], sines: &[f32]) {
+    for i in 0..cosines.len() {
+        let (a, b) = (x[2 * i], x[2 * i + 1]);
+        x[2 * i] = a * cosines[i] - b * sines[i];
+        x[2 * i + 1] = b * cosines[i] + a * sines[i];
     }
 }
 

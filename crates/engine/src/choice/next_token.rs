@@ -1,9 +1,10 @@
-//! Owns the way from a step's logits to a choice's events: the prompt's scores, the next token, why it is the last.
+//! Owns the way from a step's rows to a choice's events: the prompt's scores or vector, the next token, why it is the
+//! last.
 
 use super::{Choice, Guard};
 use crate::error::EngineError;
 use crate::event::{Event, FinishReason, StopCause, TokenLogprobs};
-use crate::logit_rows::{LogitRows, Row};
+use crate::output_rows::{OutputRows, Row};
 use crate::sampler::{Draw, Sampler, check_largest, logprobs_of};
 use std::ops::Range;
 use std::time::Instant;
@@ -15,12 +16,16 @@ impl Choice {
         &mut self,
         positions: Range<usize>,
         mut row: usize,
-        rows: &LogitRows,
+        rows: &OutputRows,
     ) -> Result<Option<usize>, EngineError> {
         let last = positions.end - 1;
-        if self.job.request.prompt_logprobs.is_some() && !self.is_prompt_done {
+        let scores = self.job.request.prompt_logprobs.is_some() && !self.is_prompt_done;
+        if scores || self.pool.is_some() {
             for position in positions {
-                if self.scores(position) {
+                if let Some(pool) = self.pool.as_mut().filter(|pool| pool.wants(position)) {
+                    pool.add(position, rows.hidden(row)?)?;
+                    row += 1;
+                } else if self.scores(position) {
                     self.score(position + 1, rows.logits(row)?)?;
                     row += 1;
                 }
@@ -42,15 +47,15 @@ impl Choice {
         Ok(())
     }
 
-    /// Sends the prompt's log-probabilities; a request that wanted nothing else is over.
+    /// Sends the prompt's log-probabilities; a request that wanted nothing else, or a vector, is over.
     fn finish_prompt(&mut self) {
         self.is_prompt_done = true;
         let request = &self.job.request;
-        if request.prompt_logprobs.is_none() {
-            return;
-        }
         if request.max_tokens == 0 {
             self.finish = Some(FinishReason::Length);
+        }
+        if request.prompt_logprobs.is_none() {
+            return;
         }
         if self.scored.is_empty() {
             // A prompt of one token: nothing was scored.

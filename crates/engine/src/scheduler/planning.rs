@@ -1,13 +1,49 @@
 //! Owns the plan of a step: how many tokens each running choice gets, whose pages are taken for that, and the step itself.
 
 use super::{Scheduler, Share, sequence_of};
+use crate::choice::Choice;
 use crate::pager::Pager;
 use mettle_plan::{BlockId, InputToken, OutputKind, StepInput, TokenRow};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 impl Scheduler {
+    /// A step gives logits or hidden states, never both: where both are wanted, steps take turns, and a turn in which
+    /// nobody could get on goes to the others.
+    pub(super) fn plan_step(
+        &mut self,
+        pager: &mut Pager,
+        copies: &mut Vec<(BlockId, BlockId)>,
+        now: Instant,
+    ) {
+        let everyone = || self.running.iter().chain(&self.waiting);
+        let is_mixed = everyone().any(Choice::is_pooled) && !everyone().all(Choice::is_pooled);
+        self.pools = match is_mixed {
+            true => !self.pools,
+            false => everyone().any(Choice::is_pooled),
+        };
+        self.plan_kind(pager, copies, now);
+        if is_mixed && self.shares.is_empty() {
+            self.pools = !self.pools;
+            self.plan_kind(pager, copies, now);
+        }
+    }
+
+    /// Shares for the choices that want what this step gives; what is admitted on the way may want the other.
+    fn plan_kind(&mut self, pager: &mut Pager, copies: &mut Vec<(BlockId, BlockId)>, now: Instant) {
+        self.plan_running(true, pager, copies);
+        self.plan_running(false, pager, copies);
+        while self.has_room()
+            && let Some(index) = self.admit(pager, now)
+        {
+            if self.running[index].is_pooled() == self.pools {
+                self.plan_share(index, pager, copies);
+            }
+        }
+    }
+
     /// Gives every running choice its share: those that decode, or the others.
-    pub(super) fn plan_running(
+    fn plan_running(
         &mut self,
         decoding: bool,
         pager: &mut Pager,
@@ -18,7 +54,7 @@ impl Scheduler {
         while index < self.running.len() {
             let choice = &self.running[index];
             let missing = choice.tokens.len() - pager.computed(sequence_of(choice));
-            if (missing == 1) == decoding {
+            if (missing == 1) == decoding && choice.is_pooled() == self.pools {
                 self.plan_share(index, pager, copies);
             }
             index += 1;
@@ -26,7 +62,7 @@ impl Scheduler {
     }
 
     /// Whether one more choice could get on in this step.
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         let (tokens, rows) = self.room();
         tokens > 0 && rows > 0
     }
@@ -40,7 +76,7 @@ impl Scheduler {
 
     /// Sets aside as many of a choice's missing tokens as the budget allows, perhaps none, and the pages for them; for
     /// these the last running choices are preempted, in the end itself.
-    pub(super) fn plan_share(
+    fn plan_share(
         &mut self,
         index: usize,
         pager: &mut Pager,
@@ -52,7 +88,7 @@ impl Scheduler {
         let first = pager.computed(sequence);
         let (mut end, mut rows) = (first, 0);
         while end < choice.computable() && end - first < token_room {
-            if choice.wants_logits(end) {
+            if choice.wants_row(end) {
                 if rows == row_room {
                     break;
                 }
@@ -107,7 +143,7 @@ impl Scheduler {
             share.first_row = step.logit_rows.len();
             let first_token = step.tokens.len();
             for position in share.first..share.end {
-                if choice.wants_logits(position) {
+                if choice.wants_row(position) {
                     let row = first_token + position - share.first;
                     step.logit_rows.push(TokenRow(row as u32));
                 }
@@ -118,6 +154,7 @@ impl Scheduler {
             all_plain &= choice.is_plain_greedy();
         }
         step.output = match self.options.takes_largest && all_plain {
+            _ if self.pools => OutputKind::Hidden,
             true => OutputKind::TopK(1),
             false => OutputKind::Logits,
         };

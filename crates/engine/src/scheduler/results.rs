@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::constraint_threads::ConstraintThreads;
 use crate::error::EngineError;
 use crate::event::FinishReason;
-use crate::logit_rows::{LogitRows, Row};
+use crate::output_rows::{OutputRows, Row};
 use crate::pager::Pager;
 use crate::sampler::Sampler;
 use crate::stats::SharedStats;
@@ -22,7 +22,7 @@ impl Scheduler {
         sampler: &mut Sampler,
     ) -> Result<(), EngineError> {
         let now = Instant::now();
-        let rows = LogitRows::new(output, self.options.vocabulary)?;
+        let rows = OutputRows::new(output, self.options.vocabulary)?;
         let shares = std::mem::take(&mut self.shares);
         for share in &shares {
             self.commit_share(share, &rows, pager, sampler, now);
@@ -44,7 +44,7 @@ impl Scheduler {
     fn commit_share(
         &mut self,
         share: &Share,
-        rows: &LogitRows,
+        rows: &OutputRows,
         pager: &mut Pager,
         sampler: &mut Sampler,
         now: Instant,

@@ -4,11 +4,12 @@
 use super::*;
 use crate::event::Event;
 use crate::job::AbortFlags;
-use crate::mock::MockExecutable;
+use crate::mock::{MOCK_HIDDEN, MockExecutable};
+use crate::pooling::Pooling;
 use crate::request::{Limits, Request};
 use crate::sampler::philox::choice_seed;
 use crate::sampler::{Draw, Penalties, Sampler, SamplingParams};
-use mettle_plan::{Executable, GroupPages, PageLayout, Retention};
+use mettle_plan::{Executable, GroupPages, OutputKind, PageLayout, Retention};
 use proptest::prelude::*;
 use tokio::sync::mpsc::Receiver;
 
@@ -64,6 +65,18 @@ fn expected(layout: &PageLayout, request: &Request, choice: usize) -> Vec<u32> {
     tokens.split_off(prompt.len())
 }
 
+/// The vector of a prompt, without engine or pages.
+fn expected_vector(layout: &PageLayout, prompt: &[u32], pooling: Pooling) -> Vec<f32> {
+    let hidden = |length: usize| MockExecutable::hidden_after(layout, &prompt[..length]);
+    if pooling == Pooling::Last {
+        return hidden(prompt.len());
+    }
+    let rows: Vec<Vec<f32>> = (1..=prompt.len()).map(hidden).collect();
+    let sum = |column: usize| rows.iter().map(|row| f64::from(row[column])).sum::<f64>();
+    let mean = |column: usize| (sum(column) / prompt.len() as f64) as f32;
+    (0..MOCK_HIDDEN).map(mean).collect()
+}
+
 /// A request as its caller sees it.
 struct Caller {
     request: Request,
@@ -72,6 +85,7 @@ struct Caller {
     tokens: Vec<Vec<u32>>,
     ends: Vec<Option<FinishReason>>,
     scored: usize,
+    pooled: Option<Vec<f32>>,
 }
 
 struct World {
@@ -89,6 +103,8 @@ struct World {
     planned: Vec<(u64, usize)>,
     /// Tokens of all steps.
     computed: usize,
+    /// The first running choice, where the last step was not its kind's turn.
+    passed_over: Option<Key>,
 }
 
 #[derive(Clone, Debug)]
@@ -143,6 +159,7 @@ struct Arrival {
     scores_prompt: bool,
     is_salted: bool,
     seed: Option<u64>,
+    pooling: Option<Pooling>,
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -158,10 +175,21 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         proptest::bool::weighted(0.05),
         (rarely(), rarely()),
         proptest::option::of(0..3u64),
+        proptest::option::weighted(0.2, prop_oneof![Just(Pooling::Last), Just(Pooling::Mean)]),
     )
         .prop_map(
-            |(prompt, max_tokens, n, priority, is_late, (scores_prompt, is_salted), seed)| {
+            |(
+                prompt,
+                max_tokens,
+                n,
+                priority,
+                is_late,
+                (scores_prompt, is_salted),
+                seed,
+                pooling,
+            )| {
                 Arrival {
+                    pooling,
                     prompt,
                     max_tokens,
                     n,
@@ -212,11 +240,13 @@ impl World {
                 vocabulary: VOCABULARY,
                 context: 200,
                 footprint,
+                gives_hidden: true,
             },
             layout,
             callers: Vec::new(),
             planned: Vec::new(),
             computed: 0,
+            passed_over: None,
         }
     }
 
@@ -259,6 +289,16 @@ impl World {
             sampling,
             ..Request::new(arrival.prompt, arrival.max_tokens)
         };
+        let request = match arrival.pooling {
+            None => request,
+            pooling => Request {
+                pooling,
+                n: 1,
+                max_tokens: 0,
+                prompt_logprobs: None,
+                ..request
+            },
+        };
         if request.validate(&self.limits).is_err() {
             return;
         }
@@ -273,6 +313,7 @@ impl World {
             tokens: vec![Vec::new(); request.n],
             ends: vec![None; request.n],
             scored: 0,
+            pooled: None,
             request,
             events: Some(receiver),
             abort,
@@ -299,7 +340,7 @@ impl World {
         self.callers.iter_mut().for_each(Caller::read);
     }
 
-    fn check_schedule(&self, waited: &[Key]) {
+    fn check_schedule(&mut self, waited: &[Key]) {
         let scheduler = &self.scheduler;
         let budget = &scheduler.options.budget;
         let keys: Vec<Key> = scheduler.running.iter().map(|c| c.key).collect();
@@ -310,17 +351,26 @@ impl World {
         assert!(scheduler.waiting.iter().all(|c| c.sequence.is_none()));
         let in_step = (self.step.tokens.len(), self.step.logit_rows.len());
         assert_eq!(scheduler.planned, in_step);
-        // Nobody starves: the first one gets on in every step, and so does everybody who was decoding.
+        // Nobody starves: the first one gets on in every step but in turns that are not its kind's, of which there are
+        // never two in a row, and so does everybody who was decoding.
         let takes_part = |index: usize| scheduler.shares.iter().any(|s| s.running == index);
-        assert!(!keys.is_empty() || waiting.is_empty(), "nobody gets on");
-        assert!(
-            keys.is_empty() || takes_part(0),
-            "the first does not get on"
+        let is_turn_of = |choice: &Choice| choice.is_pooled() == scheduler.pools;
+        assert_eq!(
+            keys.is_empty() && waiting.is_empty(),
+            scheduler.shares.is_empty(),
+            "nobody gets on"
         );
+        let first = scheduler.running.first().filter(|_| !takes_part(0));
+        if let Some(first) = first {
+            assert!(!is_turn_of(first), "the first does not get on");
+            assert_ne!(self.passed_over, Some(first.key), "two turns in a row");
+        }
+        self.passed_over = first.map(|choice| choice.key);
         for (index, choice) in scheduler.running.iter().enumerate() {
             let missing = choice.tokens.len() - self.pager.computed(sequence_of(choice));
             let was_decoding = missing == 1 && !waited.contains(&choice.key);
-            assert!(!was_decoding || takes_part(index), "{:?}", choice.key);
+            let goes_on = takes_part(index) || !is_turn_of(choice);
+            assert!(!was_decoding || goes_on, "{:?}", choice.key);
         }
         // Nobody overtakes: whoever was admitted came before all who still wait.
         let admitted = keys.iter().filter(|key| waited.contains(key)).max();
@@ -379,6 +429,7 @@ impl Caller {
                     assert_eq!(twice, None, "a choice ends once");
                     assert_eq!(end.usage.completion, self.tokens[end.choice].len());
                     assert!(end.usage.cached < self.request.prompt.len());
+                    self.pooled = end.pooled;
                 }
             }
         }
@@ -400,6 +451,10 @@ impl Caller {
             if *end == Some(FinishReason::Length) && self.request.prompt_logprobs.is_some() {
                 assert_eq!(self.scored, 1, "the prompt is scored once");
             }
+            let whole = *end == Some(FinishReason::Length);
+            let vector = self.request.pooling.filter(|_| whole);
+            let vector = vector.map(|p| expected_vector(layout, &self.request.prompt, p));
+            assert_eq!(self.pooled, vector);
         }
     }
 }
@@ -440,6 +495,7 @@ fn arrival(length: usize, token: u32, max_tokens: usize) -> Arrival {
         scores_prompt: false,
         is_salted: false,
         seed: None,
+        pooling: None,
     }
 }
 
@@ -590,4 +646,51 @@ fn more_choices_than_places_take_turns() {
     world.callers.iter().for_each(|c| c.check(&world.layout));
     let different: std::collections::HashSet<_> = world.callers[0].tokens.iter().collect();
     assert!(different.len() > 8, "choices draw with seeds of their own");
+}
+
+#[test]
+fn vectors_and_tokens_take_turns_and_one_kind_alone_needs_none() {
+    let mut world = World::new(&plain_shape());
+    let pooled = |length, pooling| Arrival {
+        pooling: Some(pooling),
+        ..arrival(length, 2, 1)
+    };
+    world.arrive(arrival(8, 1, 10));
+    assert_eq!(next_step(&mut world), [(0, 8)]);
+    assert_eq!(next_step(&mut world), [(0, 1)]);
+    // A step has rows for eight hidden states: a mean of twenty takes three.
+    world.arrive(pooled(20, Pooling::Mean));
+    world.arrive(pooled(20, Pooling::Last));
+    assert_eq!(next_step(&mut world), [(1, 8)]);
+    assert_eq!(world.step.output, OutputKind::Hidden);
+    assert_eq!(next_step(&mut world), [(0, 1)]);
+    assert_eq!(world.step.output, OutputKind::Logits);
+    // The same text again starts from the pages of the mean, and has no row left for its last token.
+    assert_eq!(next_step(&mut world), [(1, 8), (2, 11)]);
+    assert_eq!(next_step(&mut world), [(0, 1)]);
+    assert_eq!(next_step(&mut world), [(2, 1), (1, 4)]);
+    assert_eq!(next_step(&mut world), [(0, 1)]);
+    assert_eq!(next_step(&mut world), [(0, 1)]);
+    world.finish();
+    world.callers.iter().for_each(|c| c.check(&world.layout));
+}
+
+#[test]
+fn a_mean_computes_every_position_and_the_last_reads_the_cache() {
+    let mut world = World::new(&plain_shape());
+    for (pooling, computed) in [
+        (Pooling::Mean, 20),
+        // Five pages of four tokens, of which the last token is computed again.
+        (Pooling::Last, 4),
+        (Pooling::Mean, 20),
+    ] {
+        world.computed = 0;
+        world.arrive(Arrival {
+            pooling: Some(pooling),
+            ..arrival(20, 1, 1)
+        });
+        world.finish();
+        assert_eq!(world.computed, computed, "{pooling:?}");
+    }
+    world.callers.iter().for_each(|c| c.check(&world.layout));
 }

@@ -1,8 +1,9 @@
 //! Owns what a request's events hold: stop causes, limits, log-probabilities.
 
 use crate::setup::*;
-use mettle_engine::mock::MockExecutable;
-use mettle_engine::{Event, FinishReason, Request, StopCause, TokenLogprobs};
+use mettle_engine::mock::{MOCK_HIDDEN, MockExecutable, MockStep};
+use mettle_engine::{Event, FinishReason, Pooling, Request, StopCause, TokenLogprobs};
+use mettle_plan::Retention;
 
 #[test]
 fn end_tokens_stop_ids_and_limits_end_a_request() {
@@ -128,4 +129,59 @@ fn check_logprobs(scored: &TokenLogprobs, before: &[u32], id: u32, top: usize) {
     let expected = f64::from(logits[id as usize]) - sum.ln();
     assert_eq!((scored.id, scored.top.len()), (id, top));
     assert!((f64::from(scored.logprob) - expected).abs() < 1e-5);
+}
+
+#[test]
+fn vectors_are_whole_in_chunks_and_beyond_the_row_bound() {
+    let prompt = prompt(100, 5);
+    for layout in layouts() {
+        let hidden = |length: usize| MockExecutable::hidden_after(&layout, &prompt[..length]);
+        let mut sums = [0.0; MOCK_HIDDEN];
+        for length in 1..=prompt.len() {
+            let row = hidden(length).into_iter().map(f64::from);
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value);
+        }
+        let mean = sums.map(|sum| (sum / prompt.len() as f64) as f32).to_vec();
+        for (chunk, logit_rows) in [(512, 200), (512, 64), (7, 64), (512, 1), (33, 10)] {
+            let mut setup = Setup::new(layout.clone()).chunk(chunk);
+            setup.logit_rows = logit_rows;
+            let engine = setup.start();
+            for (pooling, expected) in [
+                (Pooling::Mean, &mean),
+                (Pooling::Last, &hidden(prompt.len())),
+                (Pooling::Mean, &mean),
+            ] {
+                let outcome = ask(&engine, Request::pooled(prompt.clone(), pooling));
+                assert_eq!(outcome.end.pooled.as_ref(), Some(expected), "{pooling:?}");
+                assert_eq!(outcome.end.reason, FinishReason::Length);
+                // A mean needs every position, and leaves its pages for others; a state cannot be shared.
+                let has_state = layout
+                    .groups
+                    .iter()
+                    .any(|g| g.retention == Retention::State);
+                let may_read = pooling == Pooling::Last && !has_state;
+                assert_eq!(outcome.end.usage.cached > 0, may_read, "{pooling:?}");
+            }
+            assert_eq!(engine.counts().dispatches()["mock"], engine.stats().steps);
+            assert!(engine.counts().bytes_moved() > 200);
+        }
+    }
+}
+
+#[test]
+fn a_vector_that_is_no_number_ends_its_request_alone() {
+    let engine = Setup::new(plain()).start_with(|step| match step {
+        0 => MockStep::NotANumber,
+        _ => MockStep::Run,
+    });
+    let request = || Request::pooled(prompt(10, 1), Pooling::Mean);
+    let broken = ask(&engine, request());
+    assert_eq!(broken.end.pooled, None);
+    let FinishReason::Error(message) = broken.end.reason else {
+        panic!("{:?}", broken.end.reason);
+    };
+    assert!(message.contains("column 0 at position 0"), "{message}");
+    assert!(ask(&engine, request()).end.pooled.is_some());
 }

@@ -2,7 +2,7 @@
 
 use crate::answers::Job;
 use crate::app::App;
-use crate::constraints::{ConstraintFields, compile};
+use crate::constraints::Form;
 use crate::error::ApiError;
 use crate::generation::Generation;
 use crate::reading::Reading;
@@ -17,7 +17,8 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     pub tools: Tools,
     pub generation: Generation,
-    pub constraint: ConstraintFields,
+    /// How the answer must look.
+    pub form: Option<Form>,
     /// Log-probabilities of each token, with this many alternatives.
     pub logprobs: Option<usize>,
     /// The model goes on writing the last message.
@@ -67,21 +68,22 @@ impl Conversation {
 
     pub fn job(&self, app: &App) -> Result<ChatJob, ApiError> {
         let format = app.options.tool_format.unwrap_or(ToolFormat::GenericJson);
-        let forced = self.tools.forced(format)?;
-        let constraint = match &forced {
-            Some(calls) => Some(compile(app, "tools", calls)?),
-            None => self.constraint.compile(app)?,
-        };
+        let calls = self.tools.forced(format)?;
         let (prompt, _) = self.generation.truncate(self.prompt(app)?, app);
-        let mut reading = Reading::new(app);
-        // An answer that must be JSON is neither a call nor reasoning, however it looks.
-        if constraint.is_none() {
-            reading = reading.with_reasoning(app, &prompt);
-        }
-        let may_call = constraint.is_none() && self.tools.choice == ToolChoice::Auto;
-        if forced.is_some() || may_call {
+        let mut reading = Reading::new(app).with_reasoning(app, &prompt);
+        // An answer that must have a form is no call, however it looks.
+        let may_call = self.form.is_none() && self.tools.choice == ToolChoice::Auto;
+        if calls.is_some() || may_call {
             reading = reading.with_calls(format, &self.tools.definitions, self.tools.parallel);
         }
+        let form = calls.map(|calls| Form::new("tools", calls));
+        let form = form.or_else(|| self.form.clone());
+        // What a model thinks before it answers is its own.
+        let form = form.map(|form| match reading.opens_reasoning() {
+            Some(opened) => form.after_reasoning(opened),
+            None => form,
+        });
+        let constraint = form.map(|form| form.compile(app)).transpose()?;
         let sampling = self.generation.sampling(app)?;
         // As long as the context allows.
         let mut request = self.generation.request(prompt, sampling, app, usize::MAX);

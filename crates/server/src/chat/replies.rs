@@ -72,10 +72,15 @@ impl Replies {
         }
         Ok(Some(match event {
             AnswerEvent::Piece(piece) => {
+                let choice = &mut self.choices[piece.choice];
+                let before = choice.reader.is_reasoning();
+                let said = choice.read(piece.text);
                 if piece.token.is_some() {
                     self.usage.add_token();
+                    // The tags themselves are neither thought nor answer.
+                    let thinks = before == Some(true) && choice.reader.is_reasoning() == before;
+                    self.usage.add_thought(before.map(|_| thinks));
                 }
-                let said = self.choices[piece.choice].read(piece.text);
                 Reply {
                     choice: piece.choice,
                     said,

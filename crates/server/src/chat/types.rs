@@ -78,7 +78,7 @@ pub fn parse(fields: &Fields<'_>, app: &App) -> Result<Conversation, ApiError> {
     }
     let mut conversation = parse_template_fields(fields)?;
     conversation.generation = Generation::parse(fields)?;
-    conversation.constraint = ConstraintFields::parse(fields)?;
+    conversation.form = ConstraintFields::parse(fields)?.form()?;
     let generation = &mut conversation.generation;
     generation.max_tokens = fields
         .count("max_completion_tokens")?

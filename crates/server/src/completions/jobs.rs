@@ -24,7 +24,8 @@ pub struct PromptJob {
 impl CompletionRequest {
     pub fn jobs(&self, app: &App) -> Result<Vec<PromptJob>, ApiError> {
         app.check_model(self.model.as_deref())?;
-        let constraint = self.constraint.compile(app)?;
+        let form = self.constraint.form()?;
+        let constraint = form.map(|form| form.compile(app)).transpose()?;
         let options = self.generation.answer_options()?;
         let sampling = self.generation.sampling(app)?;
         let job = |ids: Vec<u32>, text: Option<&str>| {

@@ -7,6 +7,7 @@ mod types;
 mod writer;
 
 pub use logprobs::{LOWEST, prompt_entry, text_of};
+pub use prompt::Prompts;
 pub use types::{CompletionRequest, CompletionResponse, PromptLogprobs};
 
 use crate::answers::Answers;

@@ -2,10 +2,12 @@
 
 use crate::app::App;
 use crate::chat::{Conversation, history};
+use crate::constraints::Form;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::generation::Generation;
 use crate::tools::{ToolChoice, Tools};
+use mettle_structured::Spec;
 use mettle_text::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -38,6 +40,12 @@ pub struct MessagesRequest {
     /// `{"type": "auto" | "any" | "tool" | "none", "name": ...}`
     #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<Value>,
+    /// `{"format": {"type": "json_schema", "schema": ...}}`
+    #[schema(value_type = Option<Object>)]
+    pub output_config: Option<Value>,
+    /// What `output_config.format` was called before.
+    #[schema(value_type = Option<Object>)]
+    pub output_format: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -106,7 +114,29 @@ pub fn parse(fields: &Fields<'_>, app: &App) -> Result<Conversation, ApiError> {
         ..Generation::default()
     };
     conversation.generation.validate(app)?;
+    conversation.form = form(fields)?;
     Ok(conversation)
+}
+
+fn form(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
+    let expected = "an object";
+    let config: Option<Map<String, Value>> = fields.get("output_config", expected)?;
+    let in_config = config.and_then(|mut config| config.remove("format"));
+    let old: Option<Map<String, Value>> = fields.get("output_format", expected)?;
+    let (param, format) = match in_config.filter(|format| !format.is_null()) {
+        Some(format) => ("output_config.format", format),
+        None => ("output_format", old.map_or(Value::Null, Value::Object)),
+    };
+    match (&format, &format["type"], &format["schema"]) {
+        (Value::Null, ..) => Ok(None),
+        (_, kind, schema) if kind == "json_schema" && !schema.is_null() => {
+            Ok(Some(Form::new(param, Spec::JsonSchema(schema.clone()))))
+        }
+        _ => {
+            let message = format!("{param} must be {{\"type\": \"json_schema\", \"schema\": ...}}");
+            Err(ApiError::bad(param, message))
+        }
+    }
 }
 
 fn bad(message: impl Into<String>) -> ApiError {

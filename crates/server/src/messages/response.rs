@@ -109,6 +109,7 @@ impl MessageError {
             413 => "request_too_large",
             429 => "rate_limit_error",
             503 => "overloaded_error",
+            504 => "timeout_error",
             _ => "api_error",
         };
         json!({"type": "error", "error": {

@@ -106,7 +106,7 @@ impl ResponseObject {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.prompt_tokens_details.cached_tokens},
             "output_tokens": usage.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens()},
             "total_tokens": usage.total_tokens,
         }));
         events

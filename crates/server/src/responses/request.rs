@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::chat::{Conversation, history};
-use crate::constraints::ConstraintFields;
+use crate::constraints::{ConstraintFields, Form};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::generation::{Generation, check_logprobs};
@@ -130,10 +130,7 @@ pub fn parse(fields: &Fields<'_>, app: &App) -> Result<(Conversation, Repeated),
         messages,
         tools,
         generation,
-        constraint: ConstraintFields {
-            response_format: format.map(chat_format),
-            structured_outputs: fields.get("structured_outputs", object)?,
-        },
+        form: form(format, fields)?,
         logprobs: wants_logprobs(fields)?.then_some(top.unwrap_or(0)),
         template_kwargs,
         ..Conversation::default()
@@ -149,6 +146,22 @@ fn wants_logprobs(fields: &Fields<'_>) -> Result<bool, ApiError> {
     let include: Option<Vec<String>> = fields.get("include", "a list of strings")?;
     let include = include.unwrap_or_default();
     Ok(include.iter().any(|i| i == "message.output_text.logprobs"))
+}
+
+/// From `text.format`, or `structured_outputs` as chat has them.
+fn form(format: Option<Value>, fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
+    let outputs = ConstraintFields {
+        response_format: None,
+        structured_outputs: fields.get("structured_outputs", "an object")?,
+    };
+    let format = format.map(|format| Form::of_chat("text.format", &chat_format(format)));
+    match (format.transpose()?.flatten(), outputs.form()?) {
+        (Some(_), Some(_)) => Err(ApiError::bad(
+            "structured_outputs",
+            "text.format and structured_outputs exclude each other",
+        )),
+        (format, outputs) => Ok(format.or(outputs)),
+    }
 }
 
 /// Chat has the schema one level deeper.

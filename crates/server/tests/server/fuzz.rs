@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
 
-const FIELDS: [&str; 52] = [
+const FIELDS: [&str; 58] = [
     "model",
     "prompt",
     "messages",
@@ -59,14 +59,21 @@ const FIELDS: [&str; 52] = [
     "text",
     "tokens",
     "content",
+    "output_config",
+    "output_format",
+    "encoding_format",
+    "dimensions",
+    "pooling",
+    "normalize",
 ];
 
-const PATHS: [&str; 7] = [
+const PATHS: [&str; 8] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/responses",
+    "/v1/embeddings",
     "/tokenize",
     "/detokenize",
 ];
@@ -87,6 +94,8 @@ fn anything() -> impl Strategy<Value = Value> {
             "auto",
             "function",
             "json_schema",
+            "base64",
+            "mean",
             "\u{0}",
             ""
         ])

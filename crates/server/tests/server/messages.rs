@@ -1,6 +1,7 @@
 //! Anthropic's messages: the form of answers, and the order of the events of a stream.
 
-use crate::server::Server;
+use crate::server::{Server, Setup, options};
+use mettle_server::AppOptions;
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/messages";
@@ -156,4 +157,75 @@ fn calls_and_results_of_earlier_turns_are_taken() {
     );
     assert_eq!(count, &same["count"]);
     server.ask(PATH, body);
+}
+
+/// Both names of the field; what is not kept to is refused, never ignored.
+#[test]
+fn an_answer_keeps_to_its_schema() {
+    let server = Server::start();
+    let schema = json!({
+        "type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
+        "additionalProperties": false,
+    });
+    let format = json!({"type": "json_schema", "schema": schema});
+    for (name, value) in [
+        ("output_config", json!({"format": format, "effort": "low"})),
+        ("output_format", format.clone()),
+    ] {
+        let mut body = body();
+        body["max_tokens"] = 200.into();
+        body["temperature"] = 1.0.into();
+        body[name] = value;
+        let answer = server.ask(PATH, body);
+        assert_eq!(answer["stop_reason"], "end_turn", "{answer}");
+        let text = answer["content"][0]["text"].as_str().unwrap();
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert!(value == json!({"a": "x"}) || value == json!({"a": "y"}));
+    }
+    for (value, message) in [
+        (
+            json!({"format": {"type": "regex", "pattern": "a"}}),
+            "output_config.format must be {\"type\": \"json_schema\", \"schema\": ...}",
+        ),
+        (
+            json!({"format": {"type": "json_schema"}}),
+            "output_config.format must be {\"type\": \"json_schema\", \"schema\": ...}",
+        ),
+        (
+            json!({"format": {"type": "json_schema", "schema": {"type": "nothing"}}}),
+            "",
+        ),
+    ] {
+        let mut body = body();
+        body["output_config"] = value;
+        let response = server.post(PATH, &body.to_string());
+        assert_eq!(response.status, 400, "{response:?}");
+        let error = &response.json()["error"];
+        assert_eq!(error["type"], "invalid_request_error");
+        assert_eq!(error["param"], "output_config.format");
+        let found = error["message"].as_str().unwrap();
+        assert!(found.starts_with(message), "{found}");
+    }
+    // A config without a format asks for nothing.
+    let mut body = body();
+    body["output_config"] = json!({"effort": "low"});
+    server.ask(PATH, body);
+}
+
+#[test]
+fn a_wrong_key_is_refused_in_this_form_too() {
+    let server = Server::with(Setup {
+        options: AppOptions {
+            api_keys: vec!["right".into()],
+            ..options()
+        },
+        ..Setup::default()
+    });
+    for path in [PATH, "/v1/messages/count_tokens"] {
+        let response = server.post(path, &body().to_string());
+        assert_eq!(response.status, 401);
+        assert!(response.head.contains("www-authenticate: bearer"));
+        assert_eq!(response.json()["type"], "error");
+        assert_eq!(response.json()["error"]["type"], "authentication_error");
+    }
 }

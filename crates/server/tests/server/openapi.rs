@@ -45,6 +45,10 @@ fn every_reference_leads_somewhere_and_every_route_is_described() {
                 operation["responses"]["200"]["description"].is_string(),
                 "{path}"
             );
+            // A schema would be taken for that of each event.
+            let answers = &operation["responses"]["200"]["content"];
+            let events = answers.get("text/event-stream");
+            assert_eq!(events.cloned().unwrap_or(json!({})), json!({}), "{path}");
             ids.push(operation["operationId"].as_str().unwrap().to_owned());
         }
     }
@@ -114,6 +118,7 @@ fn every_described_field_is_read() {
             json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
         ),
         ("/v1/responses", "ResponsesRequest", json!({"input": "a"})),
+        ("/v1/embeddings", "EmbeddingRequest", json!({"input": "a"})),
         ("/detokenize", "DetokenizeRequest", json!({"tokens": [1]})),
     ] {
         let names = properties(schemas, &schemas[schema]);

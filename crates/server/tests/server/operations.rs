@@ -5,7 +5,6 @@ use crate::server::{NAME, Server, Setup, options};
 use mettle_engine::mock::MockStep;
 use mettle_server::{AppOptions, EngineFacts};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ fn with_facts() -> Server {
                 kv_bytes: 2,
                 scratch_bytes: 3,
             },
-            kernels: Some(Box::new(|| BTreeMap::from([("gemv".to_owned(), 7)]))),
             ..options()
         },
         ..Setup::default()
@@ -83,7 +81,11 @@ fn metrics_count_what_was_done() {
             assert!(of(&format!("{name}_sum")) > 0.0);
         }
     }
-    assert_eq!(value("mettle:kernel_dispatches_total"), 7.0);
+    // A prompt and two more tokens, twice, the second time with 32 tokens from the cache.
+    let kernel = format!("mettle:kernel_dispatches_total{labels},kernel=\"mock\",backend=\"mock\"");
+    assert_eq!(value(&kernel), 6.0);
+    let bytes = format!("mettle:bytes_moved_total{labels}");
+    assert_eq!(value(&bytes), 80.0 - 32.0 + 4.0);
     assert!(
         response
             .body
@@ -146,7 +148,8 @@ fn the_state_of_the_engine() {
         state["memory"],
         json!({"weights": 1, "kv": 2, "scratch": 3})
     );
-    assert_eq!(state["kernels"], json!({"gemv": 7}));
+    assert_eq!(state["kernels"], json!({"mock": 3}));
+    assert_eq!(state["bytes_moved"], 42);
     assert!(state["uptime_seconds"].as_f64().unwrap() > 0.0);
 }
 
@@ -168,15 +171,6 @@ fn load_counts_requests_under_way() {
         assert!(start.elapsed() < crate::client::PATIENCE);
     }
     drop(client);
-}
-
-#[test]
-fn embeddings_are_clearly_not_there() {
-    let response = Server::start().post("/v1/embeddings", r#"{"input": "a"}"#);
-    assert_eq!(
-        response.error(),
-        "501 NotImplementedError -: embeddings are not available yet: the engine gives tokens only"
-    );
 }
 
 #[test]
@@ -297,7 +291,7 @@ fn requests_that_take_too_long_are_given_up() {
     let response = server.post("/v1/completions", r#"{"prompt": "a", "max_tokens": 200}"#);
     assert_eq!(
         response.error(),
-        "503 ServiceUnavailableError -: the request took too long"
+        "504 TimeoutError -: the answer was not ready in the time that a request may take"
     );
     server.complete(json!({"prompt": "a", "max_tokens": 1}));
 }

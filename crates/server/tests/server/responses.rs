@@ -125,3 +125,33 @@ fn calls_of_earlier_turns_are_taken() {
     );
     assert_eq!(answer["usage"]["input_tokens"], same["count"]);
 }
+
+#[test]
+fn a_form_that_cannot_be_kept_is_refused_by_its_own_name() {
+    let server = Server::start();
+    let regex = json!({"regex": "a"});
+    for (format, outputs, error) in [
+        (
+            json!({"type": "json_schema", "name": "s"}),
+            Value::Null,
+            "400 BadRequestError text.format: text.format has the type json_schema and no schema",
+        ),
+        (
+            json!({"type": "xml"}),
+            Value::Null,
+            "400 BadRequestError text.format: text.format.type must be text, json_object, json_schema or structural_tag",
+        ),
+        (
+            json!({"type": "json_object"}),
+            regex.clone(),
+            "400 BadRequestError structured_outputs: text.format and structured_outputs exclude each other",
+        ),
+    ] {
+        let body = json!({"input": "a", "text": {"format": format}, "structured_outputs": outputs});
+        assert_eq!(server.post(PATH, &body.to_string()).error(), error);
+    }
+    let free =
+        json!({"input": "a", "text": {"format": {"type": "text"}}, "structured_outputs": regex});
+    let answer = server.ask(PATH, free);
+    assert_eq!(answer["output"][0]["content"][0]["text"], "a");
+}

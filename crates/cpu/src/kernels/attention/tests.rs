@@ -4,29 +4,28 @@ use super::*;
 use crate::memory::AlignedBytes;
 use mettle_plan::{KvElement, KvGroup, KvLayer, PageLayout, Plane, Retention};
 
-const DIM: usize = 48;
 const HEADS: usize = 3;
 
 fn value(seed: usize, i: usize) -> f32 {
     ((seed * 7919 + i * 104_729) % 1009) as f32 / 300.0 - 1.7
 }
 
-fn key_of(position: usize) -> Vec<f32> {
+fn key_of<const DIM: usize>(position: usize) -> Vec<f32> {
     (0..DIM).map(|d| value(position + 1, d)).collect()
 }
 
-fn value_of(position: usize) -> Vec<f32> {
+fn value_of<const DIM: usize>(position: usize) -> Vec<f32> {
     (0..DIM).map(|d| value(position + 77, d + 3)).collect()
 }
 
-fn query_of(position: usize) -> Vec<f32> {
+fn query_of<const DIM: usize>(position: usize) -> Vec<f32> {
     (0..HEADS * DIM)
         .map(|d| value(position + 31, d + 11) / 2.0)
         .collect()
 }
 
 /// A pool whose unwritten places are NaN, with `context` tokens in scattered pages.
-fn pool(context: usize, element: KvElement) -> (KvPool, Vec<BlockId>, HeadOf) {
+fn pool<const DIM: usize>(context: usize, element: KvElement) -> (KvPool, Vec<BlockId>, HeadOf) {
     let plane = Plane {
         heads: 2,
         width: DIM,
@@ -56,17 +55,24 @@ fn pool(context: usize, element: KvElement) -> (KvPool, Vec<BlockId>, HeadOf) {
                 of,
                 page,
                 token,
-                &or_nan(key_of(position)),
-                &or_nan(value_of(position)),
+                &or_nan(key_of::<DIM>(position)),
+                &or_nan(value_of::<DIM>(position)),
             )
         };
     }
     (pool, blocks, of)
 }
 
-/// The outputs of queries at `first..first + count`, in tiles of `tile` tokens.
-fn run(isa: Isa, element: KvElement, first: usize, count: usize, tile: usize) -> Vec<f32> {
-    let (pool, blocks, of) = pool(first + count, element);
+/// The outputs of queries at `first..first + count`, in tiles of `tile` tokens; by partitions, as threads that share a
+/// context compute them, where `tile` is 0.
+fn run<const DIM: usize>(
+    isa: Isa,
+    element: KvElement,
+    first: usize,
+    count: usize,
+    tile: usize,
+) -> Vec<f32> {
+    let (pool, blocks, of) = pool::<DIM>(first + count, element);
     let width = HEADS * DIM;
     let q = AlignedBytes::zeroed("test", count * width * 4).unwrap();
     let out = AlignedBytes::zeroed("test", count * width * 4).unwrap();
@@ -89,28 +95,39 @@ fn run(isa: Isa, element: KvElement, first: usize, count: usize, tile: usize) ->
     // SAFETY: one thread, and every row exists.
     unsafe {
         for i in 0..count {
-            q.0.row_mut(i).copy_from_slice(&query_of(first + i));
+            q.0.row_mut(i).copy_from_slice(&query_of::<DIM>(first + i));
             out.0.row_mut(i).fill(f32::NAN);
         }
-        for start in (0..count).step_by(tile) {
-            let tile = QueryTile {
+        let stride = HEADS * part_width(DIM);
+        let mut parts = vec![f32::NAN; (first + count).div_ceil(PARTITION) * stride];
+        for start in (0..count).step_by(tile.max(1)) {
+            let query_tile = QueryTile {
                 row: start,
                 position: first + start,
-                tokens: tile.min(count - start),
+                tokens: tile.max(1).min(count - start),
                 blocks: &blocks,
                 first_page: 0,
             };
-            attention.run(isa, tile, &mut scratch);
+            if tile > 0 {
+                attention.run(isa, query_tile, &mut scratch);
+                continue;
+            }
+            // Last to first: they do not depend on each other.
+            for partition in (0..(first + start + 1).div_ceil(PARTITION)).rev() {
+                let part = parts.as_mut_ptr().add(partition * stride);
+                attention.run_partition(isa, query_tile, partition, &mut scratch, part);
+            }
+            attention.finish(isa, query_tile, &mut scratch, parts.as_ptr(), stride);
         }
         (0..count).flat_map(|i| out.0.row(i).to_vec()).collect()
     }
 }
 
-fn truth(position: usize, head: usize) -> Vec<f64> {
-    let query = &query_of(position)[head * DIM..(head + 1) * DIM];
+fn truth<const DIM: usize>(position: usize, head: usize) -> Vec<f64> {
+    let query = &query_of::<DIM>(position)[head * DIM..(head + 1) * DIM];
     let scores: Vec<f64> = (0..=position)
         .map(|p| {
-            let key = key_of(p);
+            let key = key_of::<DIM>(p);
             0.2 * query
                 .iter()
                 .zip(&key)
@@ -126,23 +143,22 @@ fn truth(position: usize, head: usize) -> Vec<f64> {
             weights
                 .iter()
                 .enumerate()
-                .map(|(p, w)| w * value_of(p)[d] as f64 / sum)
+                .map(|(p, w)| w * value_of::<DIM>(p)[d] as f64 / sum)
                 .sum()
         })
         .collect()
 }
 
-#[test]
-fn contexts_across_every_boundary_match_f64() {
+fn check_against_f64<const DIM: usize>() {
     for context in [1, 2, 31, 32, 33, 63, 65, 255, 256, 257, 511, 513, 1000] {
-        let found = run(Isa::detect(), KvElement::F32, context - 1, 1, 1);
+        let found = run::<DIM>(Isa::detect(), KvElement::F32, context - 1, 1, 1);
         for head in 0..HEADS {
-            for (d, truth) in truth(context - 1, head).iter().enumerate() {
+            for (d, truth) in truth::<DIM>(context - 1, head).iter().enumerate() {
                 let found = found[head * DIM + d] as f64;
                 // A thousand f32 roundings of values near 1.
                 assert!(
                     (found - truth).abs() < 2e-5,
-                    "context {context}: {found} {truth}"
+                    "width {DIM} context {context}: {found} {truth}"
                 );
             }
         }
@@ -150,20 +166,45 @@ fn contexts_across_every_boundary_match_f64() {
 }
 
 #[test]
-fn tiles_and_instruction_sets_give_the_same_bits() {
+fn contexts_across_every_boundary_match_f64() {
+    check_against_f64::<48>();
+    check_against_f64::<64>();
+}
+
+#[test]
+fn heads_of_any_width_match_f64() {
+    check_against_f64::<4>();
+    check_against_f64::<12>();
+    check_against_f64::<37>();
+    check_against_f64::<128>();
+}
+
+fn check_bits<const DIM: usize>() {
     for element in [KvElement::F16, KvElement::F32] {
         for (first, count) in [(0, 40), (240, 35), (500, 20)] {
-            let reference = run(Isa::Scalar, element, first, count, 1);
+            let reference = run::<DIM>(Isa::Scalar, element, first, count, 1);
             assert!(reference.iter().all(|v| v.is_finite()));
             for isa in Isa::available() {
                 for tile in [1, 7, TILE] {
                     assert_eq!(
-                        run(isa, element, first, count, tile),
+                        run::<DIM>(isa, element, first, count, tile),
                         reference,
-                        "{isa} {element:?} {first}+{count} in {tile}s"
+                        "width {DIM} {isa} {element:?} {first}+{count} in {tile}s"
                     );
                 }
+                assert_eq!(
+                    run::<DIM>(isa, element, first, count, 0),
+                    reference,
+                    "width {DIM} {isa} {element:?} {first}+{count} by partitions"
+                );
             }
         }
     }
+}
+
+#[test]
+fn tiles_partitions_and_instruction_sets_give_the_same_bits() {
+    check_bits::<48>();
+    check_bits::<64>();
+    check_bits::<9>();
 }

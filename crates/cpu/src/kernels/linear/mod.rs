@@ -1,15 +1,14 @@
 //! Owns products with packed weights: `out = x · Wᵀ (+ bias) (+ residual)` for a range of panels and all rows.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx2_quantized;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
 use crate::pack::{PANEL, PackedMatrix};
+use mettle_plan::BackendError;
 use std::ops::Range;
 
 /// What the weights are multiplied with: quantized weights take quantized rows, dense weights take f32.
@@ -30,20 +29,39 @@ pub struct Linear<'a> {
     pub rows: usize,
 }
 
+/// What one thread works in.
+pub struct Room(#[cfg(target_arch = "x86_64")] x86::WidePanels);
+
+impl Room {
+    pub fn new() -> Result<Room, BackendError> {
+        Ok(Room(
+            #[cfg(target_arch = "x86_64")]
+            x86::WidePanels::new()?,
+        ))
+    }
+
+    pub fn bytes(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        return self.0.bytes();
+        #[cfg(not(target_arch = "x86_64"))]
+        0
+    }
+}
+
 impl Linear<'_> {
     /// Computes the columns of `panels` for all rows.
     ///
     /// # Safety
     /// `rows` rows of input, residual and output exist; nobody writes the input or touches these output columns meanwhile.
-    pub unsafe fn run(&self, isa: Isa, panels: Range<usize>) {
+    pub unsafe fn run(&self, isa: Isa, panels: Range<usize>, room: &mut Room) {
         match isa {
             // SAFETY: the caller's promise.
             Isa::Scalar => unsafe { scalar::run(self, panels) },
-            // SAFETY: the caller's promise; AVX2 is chosen only where the processor has it.
+            // SAFETY: the caller's promise; these are chosen only where the processor has them.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { avx2::run(self, panels) },
+            Isa::Avx2 | Isa::Avx512 => unsafe { x86::run(self, isa, panels, &mut room.0) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => unreachable!("AVX2 is never chosen here"),
+            Isa::Avx2 | Isa::Avx512 => unreachable!("{isa} is never chosen here"),
         }
     }
 
@@ -56,10 +74,9 @@ impl Linear<'_> {
         let first = panel * PANEL;
         let count = PANEL.min(self.weights.rows - first);
         let mut values = *sums;
-        let values = &mut values[..count];
         if let Some(bias) = self.bias {
-            for (value, bias) in values.iter_mut().zip(&bias[first..]) {
-                *value += bias;
+            for i in 0..count {
+                values[i] += bias[first + i];
             }
         }
         // Only this panel's columns are borrowed: other threads write the others. Residual and output may be the same
@@ -67,13 +84,17 @@ impl Linear<'_> {
         if let Some(residual) = &self.residual {
             // SAFETY: the caller's promise.
             let residual = unsafe { residual.columns(first, count).row(row) };
-            for (value, residual) in values.iter_mut().zip(residual) {
-                *value += residual;
+            for i in 0..count {
+                values[i] += residual[i];
             }
         }
         // SAFETY: the caller's promise.
         let out = unsafe { self.out.columns(first, count).row_mut(row) };
-        out.copy_from_slice(values);
+        match out.first_chunk_mut::<PANEL>() {
+            // A whole panel is one store, not a call.
+            Some(out) => *out = values,
+            None => out.copy_from_slice(&values[..count]),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reference arithmetic of products, one output at a time.
 
 use super::{Input, Linear};
-use crate::kernels::activations::QuantizedRow;
+use crate::kernels::activations::QuantizedBlock;
 use crate::pack::{BLOCK, PANEL, half_at, layout};
 use mettle_tensor::DType;
 use std::ops::Range;
@@ -38,20 +38,20 @@ fn dense(dtype: DType, panel: &[u8], r: usize, x: &[f32]) -> f32 {
     })
 }
 
-fn quantized(dtype: DType, panel: &[u8], r: usize, x: QuantizedRow<'_>) -> f32 {
+fn quantized(dtype: DType, panel: &[u8], r: usize, x: &[QuantizedBlock]) -> f32 {
     match dtype {
         DType::Q4_0 => blocks(panel, layout::q4_0::BYTES, |sum, block, b| {
             let dot = dot(x, b, |c| layout::q4_0::quant(block, r, c));
-            (dot as f32).mul_add(half_at(block, r) * x.scales[b], sum)
+            (dot as f32).mul_add(half_at(block, r) * x[b].scale, sum)
         }),
         DType::Q4_1 => blocks(panel, layout::q4_1::BYTES, |sum, block, b| {
             let dot = dot(x, b, |c| layout::q4_1::quant(block, r, c));
-            let sum = (dot as f32).mul_add(half_at(block, r) * x.scales[b], sum);
-            half_at(block, PANEL + r).mul_add(x.sums[b], sum)
+            let sum = (dot as f32).mul_add(half_at(block, r) * x[b].scale, sum);
+            half_at(block, PANEL + r).mul_add(x[b].sum, sum)
         }),
         DType::Q8_0 => blocks(panel, layout::q8_0::BYTES, |sum, block, b| {
             let dot = dot(x, b, |c| layout::q8_0::quant(block, r, c));
-            (dot as f32).mul_add(half_at(block, r) * x.scales[b], sum)
+            (dot as f32).mul_add(half_at(block, r) * x[b].scale, sum)
         }),
         DType::Q4_K => blocks(panel, layout::q4_k::BYTES, |sum, superblock, s| {
             let (d, dmin) = (half_at(superblock, r), half_at(superblock, PANEL + r));
@@ -61,8 +61,8 @@ fn quantized(dtype: DType, panel: &[u8], r: usize, x: QuantizedRow<'_>) -> f32 {
                 let dot = dot(x, b, |c| layout::q4_k::quant(block, r, c));
                 // Both products are exact: 11 bits times 6.
                 let (scale, min) = (d * block[r] as f32, dmin * block[PANEL + r] as f32);
-                let sum = (dot as f32).mul_add(scale * x.scales[b], sum);
-                (-min).mul_add(x.sums[b], sum)
+                let sum = (dot as f32).mul_add(scale * x[b].scale, sum);
+                (-min).mul_add(x[b].sum, sum)
             })
         }),
         DType::Q6_K => blocks(panel, layout::q6_k::BYTES, |sum, superblock, s| {
@@ -75,7 +75,7 @@ fn quantized(dtype: DType, panel: &[u8], r: usize, x: QuantizedRow<'_>) -> f32 {
                     let scale = block[2 * r + c / 16] as i8;
                     scale as i32 * layout::q6_k::quant(block, r, c)
                 });
-                (dot as f32).mul_add(d * x.scales[b], sum)
+                (dot as f32).mul_add(d * x[b].scale, sum)
             })
         }),
         DType::F32 | DType::F16 | DType::BF16 => {
@@ -92,8 +92,6 @@ fn blocks(panel: &[u8], bytes: usize, add: impl Fn(f32, &[u8], usize) -> f32) ->
 }
 
 /// The exact integer product of block `b` of the activations with the weights' values.
-fn dot(x: QuantizedRow<'_>, b: usize, weight: impl Fn(usize) -> i32) -> i32 {
-    (0..BLOCK)
-        .map(|c| weight(c) * x.integer(b * BLOCK + c))
-        .sum()
+fn dot(x: &[QuantizedBlock], b: usize, weight: impl Fn(usize) -> i32) -> i32 {
+    (0..BLOCK).map(|c| weight(c) * x[b].integer(c)).sum()
 }

@@ -57,8 +57,9 @@ fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -
     let middle = w.panels() / 2;
     // SAFETY: one thread; all matrices have `rows` rows.
     unsafe {
-        linear.run(isa, 0..middle);
-        linear.run(isa, middle..w.panels());
+        let mut room = Room::new().unwrap();
+        linear.run(isa, 0..middle, &mut room);
+        linear.run(isa, middle..w.panels(), &mut room);
         (0..rows)
             .flat_map(|r| out.rows().row(r).iter().map(|v| v.to_bits()))
             .collect()
@@ -117,6 +118,31 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
+    // More columns than are widened at a time, more rows than go over them at once, and a last panel without a second.
+    for dtype in DType::ALL {
+        let columns = 40 * 32_usize.next_multiple_of(dtype.block_len());
+        let n = 19;
+        let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 9);
+        let shape = [n, columns];
+        let view = TensorView {
+            dtype,
+            shape: &shape,
+            bytes: &bytes,
+        };
+        let packed = PackedMatrix::pack(view, 1).unwrap();
+        for rows in [1, 3, 4, 127, 128, 143] {
+            let x = Matrix::filled(rows, columns, activation);
+            let reference = run(Isa::Scalar, &packed, rows, &x, false);
+            for isa in Isa::available() {
+                let found = run(isa, &packed, rows, &x, false);
+                assert!(found == reference, "{dtype} {isa} rows {rows}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Owns what a step gave for its rows: all logits of a row, or only the largest.
+//! Owns what a step gave for its rows: all logits of a row, only the largest, or the hidden state.
 
 use crate::error::EngineError;
 use mettle_plan::StepOutput;
@@ -10,21 +10,21 @@ pub(crate) enum Row<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LogitRows<'a> {
+pub(crate) struct OutputRows<'a> {
     output: &'a StepOutput<'a>,
     vocabulary: usize,
 }
 
-impl<'a> LogitRows<'a> {
+impl<'a> OutputRows<'a> {
     pub fn new(
         output: &'a StepOutput<'a>,
         vocabulary: usize,
-    ) -> Result<LogitRows<'a>, EngineError> {
+    ) -> Result<OutputRows<'a>, EngineError> {
         match *output {
             StepOutput::Logits { width, .. } if width < vocabulary => {
                 Err(EngineError::TooFewLogits { width, vocabulary })
             }
-            _ => Ok(LogitRows { output, vocabulary }),
+            _ => Ok(OutputRows { output, vocabulary }),
         }
     }
 
@@ -46,6 +46,13 @@ impl<'a> LogitRows<'a> {
                 }
             }
             _ => Err(EngineError::NoLogits),
+        }
+    }
+
+    pub fn hidden(&self, row: usize) -> Result<&'a [f32], EngineError> {
+        match *self.output {
+            StepOutput::Hidden { width, values } => Ok(&values[row * width..(row + 1) * width]),
+            _ => Err(EngineError::NoHidden),
         }
     }
 

@@ -1,0 +1,319 @@
+//! Owns the arithmetic of attention over one block of 32 tokens, for a few rows that share every load.
+
+use crate::kernels::exp::exp;
+use crate::kv::TOKENS;
+use crate::lanes::Lanes;
+use std::marker::PhantomData;
+
+/// A softmax under way: the largest score so far and the sum of exponentials relative to it.
+#[derive(Clone, Copy)]
+pub struct Softmax {
+    pub largest: f32,
+    pub sum: f32,
+}
+
+impl Softmax {
+    pub const EMPTY: Softmax = Softmax {
+        largest: f32::NEG_INFINITY,
+        sum: 0.0,
+    };
+}
+
+/// How keys and values are stored.
+pub trait Element {
+    /// # Safety
+    /// Eight elements from `index` on can be read.
+    unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L;
+
+    /// Bytes of an element, where what is read lies in pages; 0 where it was just written to memory.
+    const PAGED_BYTES: usize;
+}
+
+pub struct Singles;
+pub struct Halves;
+/// Singles that were halves: near already.
+pub struct Widened;
+
+impl Element for Widened {
+    const PAGED_BYTES: usize = 0;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(p.cast::<f32>().add(index)) }
+    }
+}
+
+impl Element for Singles {
+    const PAGED_BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(p.cast::<f32>().add(index)) }
+    }
+}
+
+impl Element for Halves {
+    const PAGED_BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::load_halves(p.cast::<u16>().add(index)) }
+    }
+}
+
+/// Keys `[dim][32]` and values `[32][dim]`.
+pub struct Block<E> {
+    keys: *const u8,
+    values: *const u8,
+    /// The keys that are needed next: blocks lie in different pages, where the processor does not look by itself.
+    next: *const u8,
+    dim: usize,
+    element: PhantomData<E>,
+}
+
+impl<E> Block<E> {
+    pub fn new(keys: *const u8, values: *const u8, next: *const u8, dim: usize) -> Block<E> {
+        Block {
+            keys,
+            values,
+            next,
+            dim,
+            element: PhantomData,
+        }
+    }
+}
+
+/// Registers of scores a row.
+const FOURS: usize = TOKENS / 8;
+
+/// Adds the first `visible` tokens of a block to each row's softmax. What lies behind them in the page may be anything,
+/// NaN included, and takes no part.
+///
+/// # Safety
+/// The block exists; `queries` and `out` have `R` rows of `dim` values, `states` `R`; every row sees a token.
+#[inline(always)]
+pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
+    block: &Block<E>,
+    queries: *const f32,
+    visible: [usize; R],
+    states: *mut Softmax,
+    out: *mut f32,
+) {
+    let dim = block.dim;
+    let mut sums = [[L::splat(0.0); FOURS]; R];
+    for d in 0..dim {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if E::PAGED_BYTES > 0 {
+                // The values of the same block come next.
+                L::prefetch(block.values.wrapping_add(d * TOKENS * E::PAGED_BYTES));
+            }
+            let mut q = [L::splat(0.0); R];
+            for r in 0..R {
+                q[r] = L::splat(*queries.add(r * dim + d));
+            }
+            for i in 0..FOURS {
+                let key = E::load::<L>(block.keys, d * TOKENS + 8 * i);
+                for r in 0..R {
+                    sums[r][i] = q[r].mul_add(key, sums[r][i]);
+                }
+            }
+        }
+    }
+    let mut weights = [[0.0_f32; TOKENS]; R];
+    let mut shrinks = [0.0_f32; R];
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let state = unsafe { &mut *states.add(r) };
+        if visible[r] < TOKENS {
+            let mut scores = [0.0; TOKENS];
+            for i in 0..FOURS {
+                // SAFETY: room for 32.
+                unsafe { sums[r][i].store(scores.as_mut_ptr().add(8 * i)) };
+            }
+            for token in visible[r]..TOKENS {
+                scores[token] = f32::NEG_INFINITY;
+            }
+            for i in 0..FOURS {
+                // SAFETY: as above.
+                sums[r][i] = unsafe { L::load(scores.as_ptr().add(8 * i)) };
+            }
+        }
+        let mut largest = L::splat(state.largest);
+        for i in 0..FOURS {
+            largest = sums[r][i].larger(largest);
+        }
+        let largest = largest.largest();
+        let mut sum = L::splat(0.0);
+        for i in 0..FOURS {
+            let weight = exp(sums[r][i].sub(L::splat(largest)));
+            sum = sum.add(weight);
+            // SAFETY: room for 32.
+            unsafe { weight.store(weights[r].as_mut_ptr().add(8 * i)) };
+        }
+        let shrink = exp(L::splat(state.largest - largest)).to_array()[0];
+        shrinks[r] = shrink;
+        *state = Softmax {
+            largest,
+            sum: state.sum.mul_add(shrink, sum.sum()),
+        };
+    }
+    let mut shared = TOKENS;
+    for r in 0..R {
+        shared = shared.min(visible[r]);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        add_values::<L, E, R>(block, &weights, 0..shared, shrinks, out);
+        // What some rows see and others do not.
+        for r in 0..R {
+            if visible[r] > shared {
+                let weights = std::slice::from_ref(&weights[r]);
+                let weights: &[[f32; TOKENS]; 1] = weights.try_into().expect("one row");
+                let out = out.add(r * dim);
+                add_values::<L, E, 1>(block, weights, shared..visible[r], [1.0], out);
+            }
+        }
+    }
+}
+
+/// `out = out * shrink + weights · values` over some tokens, four registers of columns at a time.
+///
+/// # Safety
+/// As for `add_block`.
+#[inline(always)]
+unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
+    block: &Block<E>,
+    weights: &[[f32; TOKENS]; R],
+    tokens: std::ops::Range<usize>,
+    shrinks: [f32; R],
+    out: *mut f32,
+) {
+    let dim = block.dim;
+    let mut column = 0;
+    // SAFETY: the caller's promise; columns stay below `dim`.
+    unsafe {
+        while column + 32 <= dim {
+            add_columns::<L, E, R, 4>(block, weights, tokens.clone(), shrinks, out, column);
+            column += 32;
+        }
+        while column + 8 <= dim {
+            add_columns::<L, E, R, 1>(block, weights, tokens.clone(), shrinks, out, column);
+            column += 8;
+        }
+        if column < dim {
+            let mut rest = [0.0_f32; 8];
+            for r in 0..R {
+                for c in column..dim {
+                    rest[c - column] = *out.add(r * dim + c) * shrinks[r];
+                }
+                for token in tokens.clone() {
+                    // The end of the last row: eight elements may not be there.
+                    let first = dim.saturating_sub(8);
+                    let values: [f32; 8] = match dim >= 8 {
+                        true => E::load::<L>(block.values, token * dim + first).to_array(),
+                        false => narrow::<L, E>(block, token),
+                    };
+                    for c in column..dim {
+                        let value = values[c - first];
+                        rest[c - column] = weights[r][token].mul_add(value, rest[c - column]);
+                    }
+                }
+                for c in column..dim {
+                    *out.add(r * dim + c) = rest[c - column];
+                }
+            }
+        }
+    }
+}
+
+/// The values of a token whose head is narrower than a register.
+///
+/// # Safety
+/// As for `add_block`.
+#[inline(always)]
+unsafe fn narrow<L: Lanes, E: Element>(block: &Block<E>, token: usize) -> [f32; 8] {
+    let dim = block.dim;
+    // A block has 32 rows, so eight elements that end with the row's last exist unless the row is among the first.
+    let end = (token + 1) * dim;
+    let first = end.saturating_sub(8);
+    // SAFETY: the caller's promise; 32 rows are eight elements and more.
+    let eight = unsafe { E::load::<L>(block.values, first) }.to_array();
+    let mut values = [0.0; 8];
+    for c in 0..dim {
+        values[c] = eight[token * dim + c - first];
+    }
+    values
+}
+
+/// `C` registers of columns from `column` on.
+///
+/// # Safety
+/// As for `add_block`.
+#[inline(always)]
+unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
+    block: &Block<E>,
+    weights: &[[f32; TOKENS]; R],
+    tokens: std::ops::Range<usize>,
+    shrinks: [f32; R],
+    out: *mut f32,
+    column: usize,
+) {
+    let dim = block.dim;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[L::splat(0.0); C]; R];
+        for r in 0..R {
+            for c in 0..C {
+                let before = L::load(out.add(r * dim + column + 8 * c));
+                sums[r][c] = before.mul(L::splat(shrinks[r]));
+            }
+        }
+        for token in tokens {
+            if E::PAGED_BYTES > 0 {
+                let offset = (token * dim + column) * E::PAGED_BYTES;
+                L::prefetch(block.next.wrapping_add(offset));
+            }
+            let mut weight = [L::splat(0.0); R];
+            for r in 0..R {
+                weight[r] = L::splat(weights[r][token]);
+            }
+            for c in 0..C {
+                let value = E::load::<L>(block.values, token * dim + column + 8 * c);
+                for r in 0..R {
+                    sums[r][c] = weight[r].mul_add(value, sums[r][c]);
+                }
+            }
+        }
+        for r in 0..R {
+            for c in 0..C {
+                sums[r][c].store(out.add(r * dim + column + 8 * c));
+            }
+        }
+    }
+}
+
+/// Adds a partition to those before it.
+#[inline(always)]
+pub fn combine<L: Lanes>(total: &mut Softmax, out: &mut [f32], part: &Softmax, part_out: &[f32]) {
+    if part.largest == f32::NEG_INFINITY {
+        return;
+    }
+    let largest = match part.largest > total.largest {
+        true => part.largest,
+        false => total.largest,
+    };
+    let a = exp(L::splat(total.largest - largest)).to_array()[0];
+    let b = exp(L::splat(part.largest - largest)).to_array()[0];
+    *total = Softmax {
+        largest,
+        sum: part.sum.mul_add(b, total.sum * a),
+    };
+    assert_eq!(out.len(), part_out.len(), "two rows of one head");
+    for i in 0..out.len() {
+        out[i] = part_out[i].mul_add(b, out[i] * a);
+    }
+}

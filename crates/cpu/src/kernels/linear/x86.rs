@@ -1,0 +1,96 @@
+//! Products with AVX2 or AVX-512: few rows straight from the packed weights, many rows from panels widened into the cache.
+
+mod dense;
+mod direct;
+mod tiled;
+mod unpack;
+
+use self::unpack::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Unpack};
+use super::{Input, Linear};
+use crate::isa::Isa;
+use crate::kernels::activations::QuantizedRows;
+use crate::pack::PANEL;
+use mettle_tensor::DType;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+pub use tiled::WidePanels;
+
+/// Rows up to which widening in registers is the faster way.
+const DIRECT_ROWS: usize = 8;
+
+/// # Safety
+/// As for `Linear::run`, and the processor has the instruction set.
+pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mut WidePanels) {
+    // SAFETY: the caller's promise, for each type alike.
+    unsafe {
+        match (linear.weights.dtype, linear.input) {
+            (DType::Q4_0, Input::Quantized(x)) => quantized::<Q4_0>(linear, isa, x, panels, room),
+            (DType::Q4_1, Input::Quantized(x)) => quantized::<Q4_1>(linear, isa, x, panels, room),
+            (DType::Q8_0, Input::Quantized(x)) => quantized::<Q8_0>(linear, isa, x, panels, room),
+            (DType::Q4_K, Input::Quantized(x)) => quantized::<Q4K>(linear, isa, x, panels, room),
+            (DType::Q6_K, Input::Quantized(x)) => quantized::<Q6K>(linear, isa, x, panels, room),
+            (DType::F32, Input::Dense(x)) => dense::dense::<dense::F32>(linear, x, panels),
+            (DType::F16, Input::Dense(x)) => dense::dense::<dense::F16>(linear, x, panels),
+            (DType::BF16, Input::Dense(x)) => dense::dense::<dense::Bf16>(linear, x, panels),
+            (dtype, _) => unreachable!("{dtype} weights were given the other kind of input"),
+        }
+    }
+}
+
+/// # Safety
+/// As for `run`.
+unsafe fn quantized<W: Unpack>(
+    linear: &Linear<'_>,
+    isa: Isa,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanels,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (isa, linear.rows <= DIRECT_ROWS) {
+            (Isa::Avx512, true) => direct::avx512::<W>(linear, x, panels),
+            (Isa::Avx512, false) => tiled::avx512::<W>(linear, x, panels, room),
+            (Isa::Avx2, true) => direct::avx2::<W>(linear, x, panels),
+            (Isa::Avx2, false) => tiled::avx2::<W>(linear, x, panels, room),
+            (Isa::Scalar, _) => unreachable!("scalar kernels are elsewhere"),
+        }
+    }
+}
+
+fn lanes(v: __m256) -> [f32; PANEL] {
+    // SAFETY: both are 32 bytes of f32.
+    unsafe { std::mem::transmute(v) }
+}
+
+/// Two neighbouring integers, for all rows of a panel.
+#[inline(always)]
+unsafe fn pair(integers: *const i16) -> __m256i {
+    // SAFETY: the caller points at two integers of a row; any alignment is allowed.
+    unsafe { _mm256_set1_epi32(integers.cast::<i32>().read_unaligned()) }
+}
+
+/// `sum` plus the products of eight pairs. With intrinsics the compiler reorders the additions of all steps and runs out of
+/// registers.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_products(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+    let mut sum = sum;
+    // SAFETY: it only computes.
+    unsafe {
+        std::arch::asm!(
+            "vpmaddwd {products}, {w}, {x}",
+            "vpaddd {sum}, {sum}, {products}",
+            sum = inout(ymm_reg) sum,
+            w = in(ymm_reg) w,
+            x = in(ymm_reg) x,
+            products = out(ymm_reg) _,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}

@@ -1,0 +1,428 @@
+//! Many rows: two panels are widened into the first-level cache, as much of their columns as fits, and used for a block
+//! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
+
+use super::unpack::Unpack;
+use super::{add_products, pair};
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
+use crate::kernels::linear::Linear;
+use crate::memory::AlignedBytes;
+use crate::pack::{BLOCK, PANEL};
+use mettle_plan::BackendError;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Blocks of two panels that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
+const CHUNK: usize = 18;
+
+/// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
+const ROWS: usize = 128;
+
+/// Registers of 16-bit pairs in a block of one panel.
+const STEPS: usize = BLOCK / 2;
+
+/// Columns of the output that are computed together.
+const COLUMNS: usize = 2 * PANEL;
+
+/// One thread's widened weights and waiting sums.
+pub struct WidePanels {
+    /// `[block][step][panel][row][2]`.
+    integers: AlignedBytes,
+    /// `[block][panel][row]`.
+    scales: AlignedBytes,
+    offsets: AlignedBytes,
+    /// `[row of the input][panel][row]`.
+    sums: AlignedBytes,
+}
+
+impl WidePanels {
+    pub fn new() -> Result<WidePanels, BackendError> {
+        let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
+        Ok(WidePanels {
+            integers: room(CHUNK * STEPS * COLUMNS * 4)?,
+            scales: room(CHUNK * COLUMNS * 4)?,
+            offsets: room(CHUNK * COLUMNS * 4)?,
+            sums: room(ROWS * COLUMNS * 4)?,
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        [&self.integers, &self.scales, &self.offsets, &self.sums]
+            .iter()
+            .map(|part| part.len())
+            .sum()
+    }
+}
+
+/// # Safety
+/// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn avx2<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanels,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Avx2>(linear, x, panels, room) }
+}
+
+/// # Safety
+/// As for `Linear::run`, and the processor has what `Isa::Avx512` stands for.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub unsafe fn avx512<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanels,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Avx512>(linear, x, panels, room) }
+}
+
+trait Tile {
+    /// Rows of the largest tile.
+    const ROWS: usize;
+
+    /// Adds the products of `blocks` widened blocks with the rows' blocks from `first` on to the rows' sums.
+    ///
+    /// # Safety
+    /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
+    unsafe fn add<W: Unpack, const M: usize>(
+        room: &WidePanels,
+        rows: &[&[QuantizedBlock]; M],
+        first: usize,
+        blocks: usize,
+        sums: *mut f32,
+        ahead: Option<Ahead>,
+    );
+}
+
+#[inline(always)]
+unsafe fn all<W: Unpack, T: Tile>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanels,
+) {
+    let blocks = linear.weights.columns / BLOCK;
+    let chunks = blocks.div_ceil(CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
+    let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
+    for rows in (0..linear.rows).step_by(ROWS) {
+        let rows = rows..linear.rows.min(rows + ROWS);
+        for panel in panels.clone().step_by(2) {
+            // Where no second panel is left, the first one takes its place too.
+            let pair = [panel, (panel + 1).min(panels.end - 1)];
+            for first in (0..blocks).step_by(chunk) {
+                let count = chunk.min(blocks - first);
+                // SAFETY: the caller's promise; a chunk is whole groups within `CHUNK` blocks.
+                unsafe {
+                    for (p, panel) in pair.into_iter().enumerate() {
+                        widen::<W>(linear, panel, p, first, count, room);
+                    }
+                    if first == 0 {
+                        let sums = room.sums.base().cast::<f32>();
+                        std::ptr::write_bytes(sums, 0, rows.len() * COLUMNS);
+                    }
+                    let ahead = Ahead::new::<W>(linear, pair, first, count, blocks);
+                    all_tiles::<W, T>(linear, x, rows.clone(), first, count, room, ahead);
+                }
+            }
+            for (at, row) in rows.clone().enumerate() {
+                for (p, panel) in pair.into_iter().enumerate() {
+                    // SAFETY: the sums of these rows were computed above.
+                    unsafe {
+                        let sums = room.sums.base().cast::<f32>().add(at * COLUMNS + p * PANEL);
+                        linear.store(panel, row, &*sums.cast::<[f32; PANEL]>());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The packed weights that are widened next. They are asked for while these are multiplied: nothing else reads ahead.
+#[derive(Clone, Copy)]
+struct Ahead {
+    panels: [*const u8; 2],
+    block_bytes: usize,
+}
+
+impl Ahead {
+    #[inline(always)]
+    fn new<W: Unpack>(
+        linear: &Linear<'_>,
+        pair: [usize; 2],
+        first: usize,
+        count: usize,
+        blocks: usize,
+    ) -> Ahead {
+        let block_bytes = W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS);
+        let mut panels = [std::ptr::null(); 2];
+        for p in 0..2 {
+            let panel = linear.weights.panel(pair[p]);
+            let offset = match first + count < blocks {
+                true => (first + count) / W::GROUP_BLOCKS * W::GROUP_BYTES,
+                false => 2 * panel.len(),
+            };
+            // May lie behind the last panel: it is only asked for.
+            panels[p] = panel.as_ptr().wrapping_add(offset);
+        }
+        Ahead {
+            panels,
+            block_bytes,
+        }
+    }
+
+    /// Asks for block `b` of both panels.
+    #[inline(always)]
+    fn ask(&self, b: usize) {
+        for panel in self.panels {
+            for line in (0..self.block_bytes).step_by(64) {
+                let at = panel.wrapping_add(b * self.block_bytes + line);
+                // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            }
+        }
+    }
+}
+
+/// Widens `count` blocks of a panel from block `first` on, as panel `p` of the pair.
+#[inline(always)]
+unsafe fn widen<W: Unpack>(
+    linear: &Linear<'_>,
+    panel: usize,
+    p: usize,
+    first: usize,
+    count: usize,
+    room: &WidePanels,
+) {
+    let bytes = linear.weights.panel(panel);
+    let groups = first / W::GROUP_BLOCKS..(first + count) / W::GROUP_BLOCKS;
+    let bytes = &bytes[groups.start * W::GROUP_BYTES..groups.end * W::GROUP_BYTES];
+    let mut b = 0;
+    // SAFETY: `group` is a whole group in this type's layout, and there is room for `CHUNK` blocks.
+    unsafe {
+        let integers = room.integers.base().cast::<__m256i>();
+        let scales = room.scales.base().cast::<f32>();
+        let offsets = room.offsets.base().cast::<f32>();
+        for group in bytes.chunks_exact(W::GROUP_BYTES) {
+            let header = W::header(group.as_ptr());
+            for j in 0..W::GROUP_BLOCKS {
+                let block = W::block(group.as_ptr(), j);
+                for c in 0..4 {
+                    for (v, w) in W::eight(&block, c).into_iter().enumerate() {
+                        _mm256_store_si256(integers.add((b * STEPS + 4 * c + v) * 2 + p), w);
+                    }
+                }
+                let (scale, offset) = W::scales(&header, &block);
+                _mm256_store_ps(scales.add(b * COLUMNS + p * PANEL), scale);
+                _mm256_store_ps(offsets.add(b * COLUMNS + p * PANEL), offset);
+                b += 1;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn all_tiles<W: Unpack, T: Tile>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    rows: Range<usize>,
+    first: usize,
+    blocks: usize,
+    room: &WidePanels,
+    ahead: Ahead,
+) {
+    let mut row = rows.start;
+    let mut ahead = Some(ahead);
+    // SAFETY: the caller's promise; tiles stay inside `rows`.
+    unsafe {
+        let all_sums = room.sums.base().cast::<f32>();
+        let columns = linear.weights.columns;
+        macro_rules! tile {
+            ($m:literal) => {
+                let mut inputs = [x.row(row, columns); $m];
+                for m in 1..$m {
+                    inputs[m] = x.row(row + m, columns);
+                }
+                let sums = all_sums.add((row - rows.start) * COLUMNS);
+                T::add::<W, $m>(room, &inputs, first, blocks, sums, ahead.take());
+                row += $m;
+            };
+        }
+        while T::ROWS == 8 && row + 8 <= rows.end {
+            tile!(8);
+        }
+        while row + 4 <= rows.end {
+            tile!(4);
+        }
+        if row + 2 <= rows.end {
+            tile!(2);
+        }
+        if row < rows.end {
+            let input = [x.row(row, columns)];
+            let sums = all_sums.add((row - rows.start) * COLUMNS);
+            T::add::<W, 1>(room, &input, first, blocks, sums, ahead.take());
+        }
+    }
+}
+
+/// Unrolled: offsets become part of the instructions, and a pointer a row is all that is needed.
+macro_rules! for_each_step {
+    ($step:ident, $body:block) => {
+        for_each_step!(@ $step, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $step:ident, $body:block, $($number:literal)*) => {
+        const _: () = assert!(STEPS == 16);
+        $({
+            const $step: usize = $number;
+            $body
+        })*
+    };
+}
+
+struct Avx2;
+
+impl Tile for Avx2 {
+    const ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn add<W: Unpack, const M: usize>(
+        room: &WidePanels,
+        rows: &[&[QuantizedBlock]; M],
+        first: usize,
+        blocks: usize,
+        sums: *mut f32,
+        ahead: Option<Ahead>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let integers = room.integers.base().cast::<__m256i>();
+            let scales = room.scales.base().cast::<f32>();
+            let offsets = room.offsets.base().cast::<f32>();
+            for b in 0..blocks {
+                if let Some(ahead) = ahead {
+                    ahead.ask(b);
+                }
+                let mut dots = [[_mm256_setzero_si256(); 2]; M];
+                let w = integers.add(b * STEPS * 2);
+                let mut x = [std::ptr::null::<QuantizedBlock>(); M];
+                for m in 0..M {
+                    x[m] = rows[m].as_ptr().add(first + b);
+                }
+                for_each_step!(STEP, {
+                    let w0 = _mm256_load_si256(w.add(2 * STEP));
+                    let w1 = _mm256_load_si256(w.add(2 * STEP + 1));
+                    for m in 0..M {
+                        let x = pair((*x[m]).integers.as_ptr().add(2 * STEP));
+                        dots[m][0] = add_products(dots[m][0], w0, x);
+                        dots[m][1] = add_products(dots[m][1], w1, x);
+                    }
+                });
+                for p in 0..2 {
+                    let scale = _mm256_load_ps(scales.add(b * COLUMNS + p * PANEL));
+                    let offset = _mm256_load_ps(offsets.add(b * COLUMNS + p * PANEL));
+                    for m in 0..M {
+                        // Sums live in memory: the registers are taken.
+                        let at = sums.add(m * COLUMNS + p * PANEL);
+                        let x_scale = _mm256_broadcast_ss(&(*x[m]).scale);
+                        let scale = _mm256_mul_ps(scale, x_scale);
+                        let dot = _mm256_cvtepi32_ps(dots[m][p]);
+                        let mut sum = _mm256_fmadd_ps(dot, scale, _mm256_load_ps(at));
+                        if W::HAS_OFFSET {
+                            let x_sum = _mm256_broadcast_ss(&(*x[m]).sum);
+                            sum = _mm256_fmadd_ps(offset, x_sum, sum);
+                        }
+                        _mm256_store_ps(at, sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `sum` plus the products of 16 pairs of weights with the pair at byte `OFFSET` of a block. The intrinsic would do, but
+/// the compiler takes it apart into a multiplication and an addition again.
+///
+/// # Safety
+/// The processor has AVX-512 VNNI, and the block exists.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn add_products_at<const OFFSET: usize>(
+    sum: __m512i,
+    w: __m512i,
+    x: *const QuantizedBlock,
+) -> __m512i {
+    let mut sum = sum;
+    // SAFETY: the caller's promise; it reads four bytes of the block.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {sum}, {w}, dword ptr [{x} + {offset}]{{1to16}}",
+            sum = inout(zmm_reg) sum,
+            w = in(zmm_reg) w,
+            x = in(reg) x,
+            offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+/// A register holds both panels.
+struct Avx512;
+
+impl Tile for Avx512 {
+    const ROWS: usize = 8;
+
+    #[inline(always)]
+    unsafe fn add<W: Unpack, const M: usize>(
+        room: &WidePanels,
+        rows: &[&[QuantizedBlock]; M],
+        first: usize,
+        blocks: usize,
+        sums: *mut f32,
+        ahead: Option<Ahead>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let integers = room.integers.base().cast::<__m512i>();
+            let scales = room.scales.base().cast::<f32>();
+            let offsets = room.offsets.base().cast::<f32>();
+            let mut total = [_mm512_setzero_ps(); M];
+            for m in 0..M {
+                total[m] = _mm512_load_ps(sums.add(m * COLUMNS));
+            }
+            for b in 0..blocks {
+                if let Some(ahead) = ahead {
+                    ahead.ask(b);
+                }
+                let mut dots = [_mm512_setzero_si512(); M];
+                let w = integers.add(b * STEPS);
+                let mut x = [std::ptr::null::<QuantizedBlock>(); M];
+                for m in 0..M {
+                    x[m] = rows[m].as_ptr().add(first + b);
+                }
+                for_each_step!(STEP, {
+                    let w = _mm512_load_si512(w.add(STEP));
+                    for m in 0..M {
+                        dots[m] = add_products_at::<{ 4 * STEP }>(dots[m], w, x[m]);
+                    }
+                });
+                let scale = _mm512_load_ps(scales.add(b * COLUMNS));
+                let offset = _mm512_load_ps(offsets.add(b * COLUMNS));
+                for m in 0..M {
+                    let x_scale = _mm512_set1_ps((*x[m]).scale);
+                    let dot = _mm512_cvtepi32_ps(dots[m]);
+                    total[m] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x_scale), total[m]);
+                    if W::HAS_OFFSET {
+                        let x_sum = _mm512_set1_ps((*x[m]).sum);
+                        total[m] = _mm512_fmadd_ps(offset, x_sum, total[m]);
+                    }
+                }
+            }
+            for (m, total) in total.into_iter().enumerate() {
+                _mm512_store_ps(sums.add(m * COLUMNS), total);
+            }
+        }
+    }
+}
