@@ -75,9 +75,10 @@ pub fn profile(
     executable.profile(&batch.step)
 }
 
-struct Batch {
+/// Sequences with pages of their own, and the step that is filled for them.
+pub(crate) struct Batch {
     options: LatencyOptions,
-    step: StepInput,
+    pub(crate) step: StepInput,
     output: OutputKind,
     /// By sequence and group.
     tables: Vec<Vec<Vec<BlockId>>>,
@@ -85,7 +86,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(executable: &dyn Executable, options: &LatencyOptions) -> Batch {
+    pub(crate) fn new(executable: &dyn Executable, options: &LatencyOptions) -> Batch {
         let layout = executable.page_layout();
         let length = options.input_len + options.output_len;
         let mut next = 0;
@@ -130,7 +131,7 @@ impl Batch {
     }
 
     /// As many prompt tokens as a step holds, from prompt token `from` of all prompts on. Gives how many.
-    fn fill_prefill(&mut self, room: usize, from: usize) -> usize {
+    pub(crate) fn fill_prefill(&mut self, room: usize, from: usize) -> usize {
         self.step.clear();
         self.step.output = self.output;
         let input = self.options.input_len;
@@ -163,11 +164,16 @@ impl Batch {
     }
 
     fn fill_decode(&mut self, index: usize) {
+        self.fill_decode_at(self.options.input_len + index);
+    }
+
+    /// One token of each sequence, at this place of it.
+    pub(crate) fn fill_decode_at(&mut self, position: usize) {
         self.step.clear();
         self.step.output = self.output;
         for sequence in 0..self.options.batch {
             let token = InputToken::Host(self.tokens[sequence]);
-            self.push(sequence, self.options.input_len + index, vec![token]);
+            self.push(sequence, position, vec![token]);
             self.step.logit_rows.push(TokenRow(sequence as u32));
         }
     }

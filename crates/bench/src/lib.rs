@@ -1,7 +1,18 @@
-//! Measures how fast a prepared model and single kernels run. Knows no model file and no command line.
+//! Measures how fast a prepared model, single kernels, a machine and a server under load are, and draws what was measured.
+//! Knows no model file and no command line.
 
+pub mod ceilings;
+pub mod compare;
+mod error;
 pub mod gpu_linear;
 pub mod latency;
+pub mod load;
+pub mod machine;
+pub mod ops;
+mod random;
+pub mod report;
 mod spread;
 
+pub use error::BenchError;
+pub use random::Random;
 pub use spread::Spread;

@@ -16,7 +16,7 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         Spread {
             best: sorted[0],
-            median: sorted[sorted.len() / 2],
+            median: (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0,
             worst: sorted[sorted.len() - 1],
         }
     }
@@ -39,6 +39,7 @@ mod tests {
     fn the_shortest_time_is_the_best_rate() {
         let spread = Spread::of_seconds(&[4.0, 1.0, 2.0]);
         assert_eq!((spread.best, spread.median, spread.worst), (1.0, 2.0, 4.0));
+        assert_eq!(Spread::of_seconds(&[4.0, 1.0]).median, 2.5);
         let rate = spread.rate(8.0);
         assert_eq!((rate.best, rate.median, rate.worst), (8.0, 4.0, 2.0));
     }

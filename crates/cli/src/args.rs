@@ -1,6 +1,10 @@
 //! Owns what can be typed after `mettle`: commands, flags and the help that teaches them.
 //! Values stay text here; `config` says what they mean and which of flag, environment and file wins.
 
+mod bench;
+
+pub use bench::*;
+
 use crate::config::MOST_STEP_ROWS;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -47,6 +51,8 @@ pub enum Command {
     /// Measures speed
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Says what this machine can do, what Mettle makes of it, and what would make it faster
+    Doctor(DoctorArgs),
     /// Checks a device: its kernels against exact results, or a model's layers against the CPU
     Validate(ValidateArgs),
 }
@@ -297,64 +303,6 @@ pub struct ServeArgs {
     pub engine: EngineArgs,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Times a fixed batch: prompts together, then one token each a step
-    Latency(BenchLatencyArgs),
-    /// Times a GPU's matrix products alone
-    Kernels(BenchKernelsArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  mettle bench latency --input-len 512 --output-len 64
-  mettle bench latency -m ./llama-8b --load-format dummy --device cuda --batch 16 --json
-
-The first run warms up and does not count; best, median and worst of the others are given.")]
-pub struct BenchLatencyArgs {
-    /// Name, hub id, .gguf file or folder (smollm2:135m)
-    #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
-    /// Tokens of each prompt
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = above_zero)]
-    pub input_len: usize,
-    /// Tokens of each answer
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = above_zero)]
-    pub output_len: usize,
-    /// Sequences at a time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = step_rows)]
-    pub batch: usize,
-    /// Runs that count
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = above_zero)]
-    pub repeats: usize,
-    /// Also times every kernel of a step on its own (GPUs)
-    #[arg(long)]
-    pub kernels: bool,
-    /// Prints one JSON object
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub engine: EngineArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  mettle bench kernels --device cuda
-  mettle bench kernels --filter linear/bf16/1x --json")]
-pub struct BenchKernelsArgs {
-    /// Only shapes whose name (linear/TYPE/MxNxK) contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub filter: String,
-    /// Times every matrix tile there is a kernel for, not only the one that would be chosen
-    #[arg(long)]
-    pub all_tiles: bool,
-    /// Prints one JSON object a line
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub engine: EngineArgs,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   mettle validate --kernels --device metal
@@ -385,6 +333,23 @@ pub struct ValidateArgs {
     pub engine: EngineArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle doctor
+  mettle doctor -m ./model.gguf --threads 4 --json
+
+Bandwidth and arithmetic are measured in short loops, so other programs should be idle. Nothing is fetched.")]
+pub struct DoctorArgs {
+    /// The model whose decode speed is set against the machine's: name, .gguf file or folder (smollm2:135m)
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
 fn step_rows(text: &str) -> Result<usize, String> {
     let number = text.parse().ok();
     let number = number.filter(|n| (1..=MOST_STEP_ROWS).contains(n));
@@ -410,6 +375,10 @@ fn within<const LOW: i8, const HIGH: i8>(text: &str) -> Result<f32, String> {
     let range = f32::from(LOW)..=f32::from(HIGH);
     let number = text.parse().ok().filter(|n| range.contains(n));
     number.ok_or_else(|| format!("it must be between {LOW} and {HIGH}"))
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    within::<0, 2>(text).map(f64::from)
 }
 
 fn probability(text: &str) -> Result<f32, String> {

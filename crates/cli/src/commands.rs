@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod config;
+pub mod doctor;
 pub mod models;
 pub mod plan;
 pub mod pull;

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Config(args) => commands::config::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Bench(command) => commands::bench::run(command),
+        Command::Doctor(args) => commands::doctor::run(args),
         Command::Validate(args) => commands::validate::run(args),
     };
     match outcome {

@@ -1,6 +1,7 @@
 //! The program from outside: what it prints, where, and with which exit code.
 
 mod answers;
+mod benches;
 mod devices;
 mod errors;
 mod mettle;

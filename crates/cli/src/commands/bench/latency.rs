@@ -9,8 +9,9 @@ use crate::session;
 use crate::terminal::{Counter, note};
 use mettle_bench::Spread;
 use mettle_bench::latency::{Latency, LatencyOptions, latency, profile};
+use mettle_bench::machine::peak_rss;
 use mettle_models::Model;
-use mettle_plan::{Executable, OpTime, PageLayout, PrepareOptions, Sizes, passes};
+use mettle_plan::{Executable, OpTime, PageLayout, Plan, PrepareOptions, Sizes, passes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,6 +21,7 @@ const PAGE_TOKENS: usize = 32;
 
 #[derive(Serialize)]
 struct Record {
+    bench: &'static str,
     model: String,
     backend: &'static str,
     device: String,
@@ -75,6 +77,7 @@ pub fn run(args: BenchLatencyArgs) -> anyhow::Result<()> {
     let prefill = result.prefill.rate((args.batch * args.input_len) as f64);
     let decode = result.decode.rate((args.batch * args.output_len) as f64);
     let mut record = Record {
+        bench: "latency",
         model: model.name.clone(),
         backend: backend.name(),
         device: backend.describe(),
@@ -105,7 +108,8 @@ pub fn run(args: BenchLatencyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn prepare(
+/// The model on a backend, with room for the batch.
+pub fn prepare(
     backend: &dyn mettle_plan::Backend,
     model: &Model,
     settings: &Settings,
@@ -113,6 +117,17 @@ fn prepare(
 ) -> anyhow::Result<Box<dyn Executable>> {
     let mut plan = model.plan();
     passes::apply(&mut plan, &settings.disable_pass)?;
+    prepare_plan(backend, plan, model, settings, options)
+}
+
+/// The same with a plan of one's own.
+pub fn prepare_plan(
+    backend: &dyn mettle_plan::Backend,
+    plan: Plan,
+    model: &Model,
+    settings: &Settings,
+    options: &LatencyOptions,
+) -> anyhow::Result<Box<dyn Executable>> {
     let page_layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
     let tokens = settings.max_num_batched_tokens.max(options.batch);
     let bounds = Sizes {
@@ -134,7 +149,9 @@ fn kernels(
     decode: bool,
 ) -> anyhow::Result<Vec<KernelTime>> {
     let Some(times) = profile(executable, options, decode) else {
-        note("note: this backend does not time its kernels one by one");
+        note(
+            "note: this backend does not time its kernels one by one; `mettle bench kernels` does",
+        );
         return Ok(Vec::new());
     };
     let mut by_name: BTreeMap<&'static str, (usize, f64)> = BTreeMap::new();
@@ -156,14 +173,6 @@ fn kernels(
         .collect();
     kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
     Ok(kernels)
-}
-
-/// The most memory that this process ever had.
-fn peak_rss() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 fn show(record: &Record, result: &Latency) {

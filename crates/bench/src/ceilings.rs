@@ -1,0 +1,127 @@
+//! Owns what the machine can do at the most: bytes read from memory and multiply-adds, measured in short loops of nothing
+//! else.
+
+mod loops;
+mod memory;
+
+pub(crate) use loops::sum;
+
+use serde::Serialize;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Bytes that the threads read together: far more than any cache holds.
+const READ_BYTES: usize = 512 << 20;
+/// Passes whose best counts: a pass that another program disturbed does not.
+const PASSES: usize = 12;
+/// Places of the memory that a thread reads in turn, in the second way.
+const STREAMS: usize = 4;
+/// Steps of the loop of multiply-adds.
+const STEPS: usize = 4_000_000;
+
+/// The machine's ceilings for a number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ceilings {
+    pub threads: usize,
+    pub read_bytes_per_second: f64,
+    /// In f32; a multiply-add is two.
+    pub flops_per_second: f64,
+}
+
+impl Ceilings {
+    /// Takes about a second.
+    pub fn measure(threads: usize) -> Ceilings {
+        Ceilings {
+            threads,
+            read_bytes_per_second: read_bandwidth(threads),
+            flops_per_second: multiply_adds(threads),
+        }
+    }
+
+    /// Seconds that something needs at the least which reads `bytes` and computes `flops`.
+    pub fn least_seconds(&self, bytes: f64, flops: f64) -> f64 {
+        (bytes / self.read_bytes_per_second).max(flops / self.flops_per_second)
+    }
+}
+
+/// By the better of two ways to read: which one feeds a core's prefetchers best differs from one to the next.
+fn read_bandwidth(threads: usize) -> f64 {
+    let words = READ_BYTES / threads / size_of::<u64>();
+    let read_in = |streams: usize| {
+        let best = together(threads, |thread| {
+            // Filled by the thread that reads it, so that it lies in memory near to it.
+            let data = memory::filled(words, thread as u64 + 1);
+            move || {
+                black_box(loops::sum(black_box(&data), streams));
+            }
+        });
+        (words * threads * size_of::<u64>()) as f64 / best
+    };
+    read_in(1).max(read_in(STREAMS))
+}
+
+fn multiply_adds(threads: usize) -> f64 {
+    let best = together(threads, |_| {
+        || {
+            black_box(loops::multiply_add(black_box(STEPS), black_box(0.999)));
+        }
+    });
+    (STEPS * loops::FLOPS_PER_STEP * threads) as f64 / best
+}
+
+/// The best time in which all threads do their work once, side by side.
+fn together<W: FnMut()>(threads: usize, prepare: impl Fn(usize) -> W + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let times = std::thread::scope(|scope| {
+        let (barrier, prepare) = (&barrier, &prepare);
+        let spawned: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut work = prepare(thread);
+                    work();
+                    let mut best = Duration::MAX;
+                    for _ in 0..PASSES {
+                        barrier.wait();
+                        let start = Instant::now();
+                        work();
+                        barrier.wait();
+                        best = best.min(start.elapsed());
+                    }
+                    best
+                })
+            })
+            .collect();
+        let joined = spawned.into_iter().map(|s| s.join());
+        joined
+            .map(|time| time.expect("the loops do not panic"))
+            .max()
+    });
+    times.expect("there is a thread").as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ceilings_are_plausible_for_any_machine() {
+        let one = Ceilings::measure(1);
+        // Slower than a disk or faster than any memory: the loop was not what it should be.
+        let gigabytes = one.read_bytes_per_second / 1e9;
+        assert!((0.5..2000.0).contains(&gigabytes), "{gigabytes} GB/s");
+        let gigaflops = one.flops_per_second / 1e9;
+        assert!((0.2..1000.0).contains(&gigaflops), "{gigaflops} GFLOP/s");
+    }
+
+    #[test]
+    fn the_slower_of_memory_and_arithmetic_decides() {
+        let ceilings = Ceilings {
+            threads: 1,
+            read_bytes_per_second: 10.0,
+            flops_per_second: 100.0,
+        };
+        assert_eq!(ceilings.least_seconds(50.0, 100.0), 5.0);
+        assert_eq!(ceilings.least_seconds(10.0, 300.0), 3.0);
+    }
+}

@@ -1,0 +1,132 @@
+//! Owns the loops themselves: a sum over memory and a chain of multiply-adds, with AVX2 where there is AVX2, else as the
+//! compiler writes them.
+
+/// Independent chains: enough to hide the latency of a multiply-add (4 or 5 steps, 2 a step) on the cores we know.
+const CHAINS: usize = 10;
+/// Words that are summed side by side.
+const CHUNK: usize = 32;
+/// Numbers in a vector.
+const LANES: usize = 8;
+
+pub const FLOPS_PER_STEP: usize = 2 * CHAINS * LANES;
+
+/// The sum of all words, read at `streams` places in turn.
+pub fn sum(words: &[u64], streams: usize) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { avx2::sum(words, streams) };
+    }
+    let mut sums = [0_u64; CHUNK];
+    let (chunks, rest) = words.as_chunks::<CHUNK>();
+    let length = chunks.len().div_ceil(streams).max(1);
+    for step in 0..length {
+        for chunk in chunks[step.min(chunks.len())..].iter().step_by(length) {
+            for (sum, word) in sums.iter_mut().zip(chunk) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+    }
+    let all = sums.iter().chain(rest);
+    all.fold(0, |sum, word| sum.wrapping_add(*word))
+}
+
+/// `steps` times a multiply-add in each lane of each chain; gives a number that depends on them all.
+pub fn multiply_add(steps: usize, factor: f32) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has AVX2 and FMA.
+        return unsafe { avx2::multiply_add(steps, factor) };
+    }
+    let mut chains = [[1.0_f32; LANES]; CHAINS];
+    for _ in 0..steps {
+        for chain in &mut chains {
+            for lane in chain {
+                *lane = fused(*lane, factor);
+            }
+        }
+    }
+    chains.iter().flatten().sum()
+}
+
+/// Without FMA instructions a fused multiply-add is a slow library call: there the two steps are taken apart.
+fn fused(value: f32, factor: f32) -> f32 {
+    match cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        true => value.mul_add(factor, 0.5),
+        false => value * factor + 0.5,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{CHAINS, CHUNK, LANES};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub fn sum(words: &[u64], streams: usize) -> u64 {
+        let mut sums = [_mm256_setzero_si256(); CHUNK / 4];
+        let (chunks, rest) = words.as_chunks::<CHUNK>();
+        let length = chunks.len().div_ceil(streams).max(1);
+        for step in 0..length {
+            for chunk in chunks[step.min(chunks.len())..].iter().step_by(length) {
+                for (number, sum) in sums.iter_mut().enumerate() {
+                    let place = chunk[number * 4..].as_ptr();
+                    // SAFETY: a chunk has 32 words, and 4 are read from `number * 4` on, with `number` below 8.
+                    let loaded = unsafe { _mm256_loadu_si256(place.cast()) };
+                    *sum = _mm256_add_epi64(*sum, loaded);
+                }
+            }
+        }
+        let mut all = 0_u64;
+        for sum in sums {
+            let mut lanes = [0_u64; 4];
+            // SAFETY: `lanes` holds the 32 bytes of a vector.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+            all = lanes.iter().fold(all, |all, lane| all.wrapping_add(*lane));
+        }
+        rest.iter().fold(all, |all, word| all.wrapping_add(*word))
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn multiply_add(steps: usize, factor: f32) -> f32 {
+        let factor = _mm256_set1_ps(factor);
+        let half = _mm256_set1_ps(0.5);
+        let mut chains = [_mm256_set1_ps(1.0); CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm256_fmadd_ps(*chain, factor, half);
+            }
+        }
+        let mut all = 0.0;
+        for chain in chains {
+            let mut lanes = [0.0_f32; LANES];
+            // SAFETY: `lanes` holds the 32 bytes of a vector.
+            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), chain) };
+            all += lanes.iter().sum::<f32>();
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read() {
+        let words: Vec<u64> = (0..1000).collect();
+        for length in [0, 1, 31, 32, 33, 64, 160, 999] {
+            let wanted: u64 = words[..length].iter().sum();
+            for streams in [1, 2, 4] {
+                assert_eq!(sum(&words[..length], streams), wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn every_lane_of_every_chain_is_computed() {
+        // 1 -> 1 * 0.5 + 0.5 stays 1.
+        assert_eq!(multiply_add(10, 0.5), (CHAINS * LANES) as f32);
+        assert_eq!(multiply_add(1, 2.5), (CHAINS * LANES) as f32 * 3.0);
+    }
+}

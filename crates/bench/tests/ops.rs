@@ -1,0 +1,100 @@
+//! Timing the ops of a real plan one kind at a time: none is left out, and each kind's plan runs by itself.
+
+use mettle_bench::ops::{OpKind, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_cpu::CpuBackend;
+use mettle_models::{Model, OpenOptions};
+use mettle_plan::{Backend, Executable, Op, PageLayout, Plan, PrepareOptions, passes};
+use std::path::Path;
+
+const SHAPES: [StepShape; 2] = [
+    StepShape {
+        rows: 2,
+        context: 40,
+        is_prefill: false,
+    },
+    StepShape {
+        rows: 48,
+        context: 40,
+        is_prefill: true,
+    },
+];
+
+fn model() -> Model {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen3");
+    Model::open(&folder, OpenOptions::default()).unwrap()
+}
+
+fn prepare(model: &Model, plan: Plan) -> Box<dyn Executable> {
+    let page_layout = PageLayout::new(&plan.kv_groups, 32);
+    let wanted = options(&SHAPES, model.vocab_size);
+    let options = PrepareOptions {
+        bounds: plan.bounds(48, wanted.batch),
+        kv_pages: mettle_bench::latency::pages(&wanted, |t| page_layout.sequence_pages(t)),
+        page_layout,
+        taps: Vec::new(),
+    };
+    let backend = CpuBackend::new(1);
+    backend.prepare(&[plan], &*model.tensors, options).unwrap()
+}
+
+#[test]
+fn every_op_but_the_embedding_is_of_one_kind() {
+    let mut plan = model().plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let kinds = kinds(&plan);
+    let mut places: Vec<usize> = kinds.iter().flat_map(|kind| kind.nodes.clone()).collect();
+    places.sort_unstable();
+    let nodes = plan.nodes.iter().enumerate();
+    let wanted: Vec<usize> = nodes
+        .filter(|(_, node)| !matches!(node.op, Op::Embed(_)))
+        .map(|(place, _)| place)
+        .collect();
+    assert_eq!(places, wanted);
+    for kind in &kinds {
+        let ops = kind.nodes.iter().map(|place| plan.nodes[*place].op.name());
+        let names: std::collections::BTreeSet<&str> = ops.collect();
+        assert_eq!(names.len(), 1, "{}", kind.name);
+    }
+}
+
+#[test]
+fn each_kind_runs_alone_and_is_timed() {
+    let model = model();
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let timer = StepTimer::new(model.vocab_size);
+    let time = |kind: Option<&OpKind>| {
+        let mut executable = prepare(&model, only(&plan, kind));
+        let times = SHAPES.map(|shape| timer.time(&mut *executable, &shape).unwrap());
+        let ran = executable.counts().dispatches();
+        (times, ran)
+    };
+    let (without, ran) = time(None);
+    assert_eq!(ran.keys().collect::<Vec<_>>(), [&"embed"]);
+    let kind = kinds(&plan)
+        .into_iter()
+        .find(|kind| kind.name.starts_with("attention"))
+        .unwrap();
+    let (with, ran) = time(Some(&kind));
+    assert_eq!(ran["attention"], ran["embed"] * kind.nodes.len() as u64);
+    assert_eq!(ran.len(), 2);
+    // Times are whatever they are; what is counted is not. Attention of 48 tokens is far above the noise.
+    let found = timing(&plan, &kind, &SHAPES[1], with[1] + 1.0, without[1], 4).unwrap();
+    assert_eq!((found.rows, found.count), (48, kind.nodes.len()));
+    let Op::Attention(op) = &plan.nodes[kind.nodes[0]].op else {
+        panic!("it was just found")
+    };
+    // Half of 48 tokens seen by each of 48 rows, a multiply-add for each key and each value element.
+    assert_eq!(found.flops, (48 * 24 * 4 * op.heads * op.head_dim) as f64);
+    assert_eq!(timing(&plan, &kind, &SHAPES[0], 1.0, 2.0, 4), None);
+}
+
+#[test]
+fn products_are_named_by_their_rows() {
+    let kind = OpKind {
+        name: "linear/q4_1/8x4".to_owned(),
+        nodes: vec![1],
+    };
+    assert_eq!(kind.label(1), "gemv/q4_1/8x4");
+    assert_eq!(kind.label(2), "gemm/q4_1/8x4");
+}

@@ -1,0 +1,166 @@
+//! Owns `mettle bench kernels` on the CPU: every kind of op of a model, alone, against the machine's own limits.
+
+use super::latency::prepare_plan;
+use crate::args::BenchKernelsArgs;
+use crate::config::Settings;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::session;
+use crate::terminal::{Counter, note};
+use anyhow::bail;
+use mettle_bench::ceilings::Ceilings;
+use mettle_bench::machine::Machine;
+use mettle_bench::ops::{OpKind, OpTiming, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_cpu::CpuBackend;
+use mettle_models::Model;
+use mettle_plan::{Backend, Plan, passes};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Rows up to which a step is one of answers, not of a prompt.
+const MOST_ANSWERS: usize = 64;
+/// Cores' worth of other programs above which differences of times mean little.
+const BUSY: f64 = 0.7;
+const ACTIVATION_BYTES: usize = size_of::<f32>();
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    timing: &'a OpTiming,
+    gigabytes_per_second: f64,
+    gigaflops: f64,
+    /// Of what memory or arithmetic, whichever binds, would allow.
+    ceiling_share: f64,
+    threads: usize,
+    context: usize,
+    model: &'a str,
+    backend: &'static str,
+    commit: &'static str,
+}
+
+pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
+    let interrupt = Interrupt::install()?;
+    let path = session::fetch(settings, &interrupt)?;
+    let model = Model::open(&path, session::open_options(settings))?;
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &settings.disable_pass)?;
+    let shapes: Vec<StepShape> = args.rows.iter().map(|rows| shape(*rows, args)).collect();
+    let is_wanted = |kind: &OpKind| {
+        let labels = shapes.iter().map(|shape| kind.label(shape.rows));
+        labels.into_iter().any(|label| label.contains(&args.filter))
+    };
+    let kinds: Vec<OpKind> = kinds(&plan).into_iter().filter(is_wanted).collect();
+    if kinds.is_empty() {
+        bail!("no op of {} has {:?} in its name", model.name, args.filter);
+    }
+    let backend = CpuBackend::new(settings.threads);
+    note(&format!("device    {}", backend.describe()));
+    let ceilings = Ceilings::measure(settings.threads);
+    note(&format!(
+        "ceiling   {:.1} GB/s, {:.1} GFLOP/s (measured)",
+        ceilings.read_bytes_per_second / 1e9,
+        ceilings.flops_per_second / 1e9
+    ));
+    if let Some(load) = Machine::look().load.filter(|load| *load > BUSY) {
+        note(&format!(
+            "note: other programs keep {load:.1} cores busy; times are not to be trusted"
+        ));
+    }
+    let timer = StepTimer::new(model.vocab_size);
+    let measure =
+        |kind: Option<&OpKind>| time_all(&backend, &plan, &model, settings, &shapes, &timer, kind);
+    let without = measure(None)?;
+    let mut counter = Counter::new("kinds of ops");
+    let mut timings = Vec::new();
+    for (number, kind) in kinds.iter().enumerate() {
+        if interrupt.is_pressed() {
+            return Err(Interrupted.into());
+        }
+        let with = measure(Some(kind))?;
+        for ((shape, with), without) in shapes.iter().zip(with).zip(&without) {
+            if kind.label(shape.rows).contains(&args.filter) {
+                let timing = timing(&plan, kind, shape, with, *without, ACTIVATION_BYTES);
+                timings.extend(timing.map(|timing| (*shape, timing)));
+            }
+        }
+        counter.at(number + 1, kinds.len(), &kind.name);
+    }
+    // By step, so that what a step's time is made of stands together.
+    let mut out = io::stdout().lock();
+    if !args.json {
+        let head = ["us", "GB/s", "GFLOP/s", "% ceiling", "us/step"];
+        let [us, bytes, flops, share, step] = head;
+        writeln!(
+            out,
+            "{:<28} {:>5} {:>6} {us:>10} {bytes:>8} {flops:>9} {share:>10} {step:>10}",
+            "op", "rows", "calls"
+        )?;
+    }
+    for wanted in &shapes {
+        for (_, timing) in timings.iter().filter(|(shape, _)| shape == wanted) {
+            let line = Line {
+                timing,
+                gigabytes_per_second: timing.bytes / timing.seconds / 1e9,
+                gigaflops: timing.flops / timing.seconds / 1e9,
+                ceiling_share: ceilings.least_seconds(timing.bytes, timing.flops) / timing.seconds,
+                threads: settings.threads,
+                context: args.context,
+                model: &model.name,
+                backend: backend.name(),
+                commit: env!("METTLE_COMMIT"),
+            };
+            match args.json {
+                true => writeln!(out, "{}", serde_json::to_string(&line)?)?,
+                false => row(&mut out, &line)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn shape(rows: usize, args: &BenchKernelsArgs) -> StepShape {
+    StepShape {
+        rows,
+        context: args.context,
+        is_prefill: rows > MOST_ANSWERS,
+    }
+}
+
+/// The time of each step of a plan with only these ops.
+fn time_all(
+    backend: &CpuBackend,
+    plan: &Plan,
+    model: &Model,
+    settings: &Settings,
+    shapes: &[StepShape],
+    timer: &StepTimer,
+    kind: Option<&OpKind>,
+) -> anyhow::Result<Vec<f64>> {
+    let options = options(shapes, model.vocab_size);
+    let rows = shapes.iter().map(|shape| shape.rows).max().unwrap_or(1);
+    let roomy = Settings {
+        max_num_batched_tokens: rows,
+        ..settings.clone()
+    };
+    let part = only(plan, kind);
+    let mut executable = prepare_plan(backend, part, model, &roomy, &options)?;
+    let times = shapes
+        .iter()
+        .map(|shape| timer.time(&mut *executable, shape));
+    Ok(times.collect::<Result<_, _>>()?)
+}
+
+fn row(out: &mut impl Write, line: &Line) -> io::Result<()> {
+    let timing = line.timing;
+    writeln!(
+        out,
+        "{:<28} {:>5} {:>6} {:>10.1} {:>8.2} {:>9.2} {:>9.1}% {:>10.0}",
+        timing.name,
+        timing.rows,
+        timing.count,
+        timing.seconds * 1e6,
+        line.gigabytes_per_second,
+        line.gigaflops,
+        line.ceiling_share * 100.0,
+        timing.seconds * 1e6 * timing.count as f64
+    )
+}
