@@ -241,6 +241,35 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn sum(self) -> f32 {
+            // The same tree as the array's.
+            // SAFETY: as above.
+            unsafe {
+                let four = _mm_add_ps(
+                    _mm256_castps256_ps128(self.0),
+                    _mm256_extractf128_ps::<1>(self.0),
+                );
+                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+                _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+            }
+        }
+
+        #[inline(always)]
+        fn largest(self) -> f32 {
+            // NaN loses against -infinity first, then no lane is NaN and the order is free.
+            // SAFETY: as above.
+            unsafe {
+                let lanes = _mm256_max_ps(self.0, _mm256_set1_ps(f32::NEG_INFINITY));
+                let four = _mm_max_ps(
+                    _mm256_castps256_ps128(lanes),
+                    _mm256_extractf128_ps::<1>(lanes),
+                );
+                let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+                _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+            }
+        }
+
+        #[inline(always)]
         fn prefetch(p: *const u8) {
             // SAFETY: as above; a prefetch does not fault.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }

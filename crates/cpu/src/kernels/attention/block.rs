@@ -125,9 +125,11 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
     }
     let mut weights = [[0.0_f32; TOKENS]; R];
     let mut shrinks = [0.0_f32; R];
+    let mut falls = [0.0_f32; 8];
+    let (mut largests, mut totals) = ([0.0_f32; R], [0.0_f32; R]);
     for r in 0..R {
         // SAFETY: the caller's promise.
-        let state = unsafe { &mut *states.add(r) };
+        let state = unsafe { &*states.add(r) };
         if visible[r] < TOKENS {
             let mut scores = [0.0; TOKENS];
             for i in 0..FOURS {
@@ -154,11 +156,20 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
             // SAFETY: room for 32.
             unsafe { weight.store(weights[r].as_mut_ptr().add(8 * i)) };
         }
-        let shrink = exp(L::splat(state.largest - largest)).to_array()[0];
-        shrinks[r] = shrink;
+        falls[r] = state.largest - largest;
+        largests[r] = largest;
+        totals[r] = sum.sum();
+    }
+    // One exponential for all rows: a register has room for them.
+    // SAFETY: eight values.
+    let shrinks_of_eight = exp(unsafe { L::load(falls.as_ptr()) }).to_array();
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let state = unsafe { &mut *states.add(r) };
+        shrinks[r] = shrinks_of_eight[r];
         *state = Softmax {
-            largest,
-            sum: state.sum.mul_add(shrink, sum.sum()),
+            largest: largests[r],
+            sum: state.sum.mul_add(shrinks[r], totals[r]),
         };
     }
     let mut shared = TOKENS;
