@@ -167,7 +167,10 @@ fn flatten(name: &str, value: &Value, leaves: &mut Vec<(String, Leaf)>) {
 fn item_name(item: &Value, number: usize) -> String {
     let text = |field: &str| item.get(field).and_then(Value::as_str);
     if let Some(name) = text("name") {
-        return name.to_owned();
+        return match item.get("rows") {
+            Some(rows) => format!("{name} x{rows}"),
+            None => name.to_owned(),
+        };
     }
     match text("kernel") {
         Some(kernel) => {
@@ -225,6 +228,26 @@ mod tests {
         let differing: Vec<&str> = found.differing.iter().map(|d| d.0.as_str()).collect();
         assert_eq!(differing, ["model", "threads"]);
         assert_eq!(found.only_in_one, 2);
+    }
+
+    #[test]
+    fn ops_are_found_by_their_names_and_rows() {
+        let op =
+            |rows: usize, seconds: f64| json!({ "name": "gemm", "rows": rows, "seconds": seconds });
+        let a = json!([op(8, 1.0), op(16, 2.0)]);
+        let found = compare(&a, &json!([op(16, 6.0), op(8, 4.0)]));
+        let rows: Vec<_> = found
+            .rows
+            .iter()
+            .map(|r| (r.name.as_str(), r.ratio()))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("gemm x8.seconds", Some(4.0)),
+                ("gemm x16.seconds", Some(3.0))
+            ]
+        );
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub struct OpTiming {
     pub rows: usize,
     /// How many of them a step has.
     pub count: usize,
-    /// Of one.
-    pub seconds: f64,
+    /// Of one; `None` where it drowns in the noise.
+    pub seconds: Option<f64>,
     /// Weights, activations and cache that it cannot avoid to move.
     pub bytes: f64,
     pub flops: f64,
@@ -163,8 +163,7 @@ impl StepTimer {
     }
 }
 
-/// What the times of a plan with and without the ops of a kind say of one of them. `None` where the difference drowns in
-/// the noise.
+/// What the times of a plan with and without the ops of a kind say of one of them.
 pub fn timing(
     plan: &Plan,
     kind: &OpKind,
@@ -172,7 +171,7 @@ pub fn timing(
     with: f64,
     without: f64,
     activation_bytes: usize,
-) -> Option<OpTiming> {
+) -> OpTiming {
     let op = &plan.nodes[kind.nodes[0]].op;
     let rows = rows(plan, op, shape) as f64;
     let cost = cost::of(plan, op, activation_bytes);
@@ -195,14 +194,14 @@ pub fn timing(
         flops += rows * seen * context.flops as f64;
     }
     let seconds = (with - without) / kind.nodes.len() as f64;
-    (seconds > 0.0).then(|| OpTiming {
+    OpTiming {
         name: kind.label(shape.rows),
         rows: rows as usize,
         count: kind.nodes.len(),
-        seconds,
+        seconds: Some(seconds).filter(|seconds| *seconds > 0.0),
         bytes,
         flops,
-    })
+    }
 }
 
 fn rows(plan: &Plan, op: &Op, shape: &StepShape) -> usize {

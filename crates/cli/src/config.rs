@@ -167,6 +167,7 @@ pub fn server_flags(args: &ServerArgs) -> Flags {
         ("request-timeout", args.request_timeout.clone()),
         ("tool-call-parser", args.tool_call_parser.clone()),
         ("reasoning-parser", args.reasoning_parser.clone()),
+        ("pooling", args.pooling.clone()),
         ("served-model-name", list(&args.served_model_name)),
         ("api-key", list(&args.api_key)),
     ];

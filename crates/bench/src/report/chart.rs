@@ -98,11 +98,11 @@ impl Chart {
             escape(&self.title)
         );
         self.draw_axes(&mut svg);
-        self.draw_sections(&mut svg);
         for line in &self.lines {
             self.draw_line(&mut svg, line);
         }
         // Above all lines, so that none crosses a number.
+        self.draw_sections(&mut svg);
         for line in &self.lines {
             self.draw_labels(&mut svg, line);
         }
@@ -168,7 +168,7 @@ impl Chart {
                 let (x, name) = (x + 5.0, escape(name));
                 let _ = writeln!(
                     svg,
-                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{name}</text>",
+                    "<text class=\"label soft\" x=\"{x:.1}\" y=\"{:.1}\">{name}</text>",
                     TOP + 10.0
                 );
             }
@@ -223,7 +223,8 @@ impl Chart {
                 svg,
                 "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
                 x + dx,
-                self.y(*y) - 7.0,
+                // Lines of higher quantiles are above it.
+                (self.y(*y) + 16.0).min(HEIGHT - BOTTOM - 4.0),
                 escape(label)
             );
         }

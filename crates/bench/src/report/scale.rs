@@ -27,6 +27,13 @@ impl Scale {
         }
     }
 
+    /// The same for things that have no halves.
+    pub fn counting(most: f64) -> Scale {
+        let mut scale = Scale::from_zero(most);
+        scale.ticks.retain(|tick| tick.fract() == 0.0);
+        scale
+    }
+
     /// From 0 to `most` exactly: for time, which ends when it ends.
     pub fn until(most: f64) -> Scale {
         let most = if most > 0.0 && most.is_finite() {
@@ -128,6 +135,7 @@ mod tests {
         assert_eq!(Scale::from_zero(110.0).ticks, [0.0, 50.0, 100.0, 150.0]);
         assert_eq!(Scale::from_zero(73.0).ticks, [0.0, 20.0, 40.0, 60.0, 80.0]);
         assert_eq!(Scale::from_zero(4.0).ticks, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Scale::counting(2.4).ticks, [0.0, 1.0, 2.0]);
         assert_eq!(Scale::from_zero(0.0).high, 1.0);
         assert_eq!(Scale::from_zero(f64::NAN).high, 1.0);
         assert_eq!(

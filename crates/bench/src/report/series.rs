@@ -190,7 +190,7 @@ fn distribution(
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
         // A handful of outliers would squeeze everything else into a corner.
-        least = least.min(values[(last as f64 * 0.01).ceil() as usize]);
+        least = least.min(values[(last as f64 * 0.03).ceil() as usize]);
         most = most.max(values[(last as f64 * 0.995).ceil() as usize]);
         let step = (values.len() / STEPS).max(1);
         let mut places: Vec<usize> = (0..values.len()).step_by(step).collect();
@@ -236,29 +236,35 @@ fn timeline(record: &LoadRecord) -> Vec<Chart> {
     if samples().count() < 2 {
         return Vec::new();
     }
-    let sections = match record.points.len() {
-        1 => Vec::new(),
-        _ => record.points.iter().map(|p| (p.began, p.name())).collect(),
-    };
+    let sweep = Sweep::new(record.points.iter().collect());
+    let begins = record.points.iter().map(|point| point.began);
+    let mut sections: Vec<(f64, String)> = begins.zip(sweep.names).collect();
+    let mut about = "as the server says, four times a second".to_owned();
+    match sections.len() {
+        1 => sections.clear(),
+        _ => about.push_str(&format!("; numbers are {}", sweep.title)),
+    }
     let line = |name: &str, colour: usize, points: Vec<(f64, f64)>| Line {
         name: name.to_owned(),
         points,
         colour,
         ..Line::default()
     };
-    let chart = |title: &str, about: &str, unit: &str, lines: Vec<Line>| Chart {
-        title: title.to_owned(),
-        about: about.to_owned(),
-        horizontal: Horizontal::Numbers(Scale::until(end)),
-        horizontal_title: "seconds since the start".to_owned(),
-        vertical: Scale::from_zero(largest(&lines).max(1.0)),
-        vertical_title: unit.to_owned(),
-        lines,
-        is_stepped: true,
-        has_markers: false,
-        sections: sections.clone(),
-        is_wide: true,
-    };
+    let chart =
+        |title: &str, about: &str, unit: &str, scale: fn(f64) -> Scale, lines: Vec<Line>| Chart {
+            title: title.to_owned(),
+            about: about.to_owned(),
+            horizontal: Horizontal::Numbers(Scale::until(end)),
+            horizontal_title: "seconds since the start".to_owned(),
+            // Room for the names of the sections above the lines.
+            vertical: scale(largest(&lines) * 1.15),
+            vertical_title: unit.to_owned(),
+            lines,
+            is_stepped: true,
+            has_markers: false,
+            sections: sections.clone(),
+            is_wide: true,
+        };
     let running = line(
         "running",
         0,
@@ -269,18 +275,24 @@ fn timeline(record: &LoadRecord) -> Vec<Chart> {
         1,
         samples().map(|(t, s)| (t, s.waiting)).collect(),
     );
-    let about = "as the server counts them, four times a second";
     let mut charts = vec![chart(
         "Requests over time",
-        about,
+        &about,
         "requests",
+        Scale::counting,
         vec![running, waiting],
     )];
     let used = samples().filter_map(|(t, s)| Some((t, s.kv_usage? * 100.0)));
     let used = line("in use", 4, used.collect());
     if !used.points.is_empty() {
-        let about = "share of the server's pages that requests hold";
-        charts.push(chart("KV cache over time", about, "%", vec![used]));
+        let about = format!("share of pages that requests hold, {about}");
+        charts.push(chart(
+            "KV cache over time",
+            &about,
+            "%",
+            Scale::from_zero,
+            vec![used],
+        ));
     }
     charts
 }

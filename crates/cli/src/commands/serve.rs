@@ -67,6 +67,7 @@ fn app(session: &Session, settings: &Settings) -> App {
         api_keys: settings.api_keys.clone(),
         tool_format: tool_format(session, settings),
         reasoning_format: reasoning_format(session, settings),
+        pooling: settings.pooling,
         allowed_origins: settings.allowed_origins.clone(),
         max_logprobs: settings.max_logprobs,
         request_timeout: settings.request_timeout,

@@ -185,6 +185,7 @@ pub const KEYS: &[Key] = &[
         "auto",
         "",
     ),
+    key("pooling", "--pooling", &["METTLE_POOLING"], "last", ""),
     key(
         "hub-endpoint",
         "",

@@ -4,7 +4,7 @@ use super::{Config, ConfigError, Found, Origin};
 use mettle_engine::MAX_LOGPROBS;
 use mettle_plan::KvElement;
 use mettle_plan::passes::ALL;
-use mettle_server::{ReasoningFormat, ToolFormat};
+use mettle_server::{Pooling, ReasoningFormat, ToolFormat};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -75,6 +75,8 @@ pub struct Settings {
     pub request_timeout: Option<Duration>,
     pub tool_call_parser: ToolParser,
     pub reasoning_parser: ReasoningParser,
+    /// Of embeddings.
+    pub pooling: Pooling,
     pub hub_endpoint: String,
     pub hub_token: Option<String>,
     pub offline: bool,
@@ -164,6 +166,11 @@ impl Settings {
                     ),
                     ("qwen3", ReasoningParser::Format(ReasoningFormat::Qwen3)),
                 ],
+            )?,
+            pooling: one_of(
+                config,
+                "pooling",
+                &[("last", Pooling::Last), ("mean", Pooling::Mean)],
             )?,
             hub_endpoint: text("hub-endpoint").trim_end_matches('/').to_owned(),
             hub_token: Some(text("hub-token")).filter(|token| !token.is_empty()),

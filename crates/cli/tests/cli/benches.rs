@@ -252,12 +252,16 @@ fn kernels_of_a_model_are_timed_one_kind_at_a_time() {
             line["name"].as_str().unwrap().starts_with("gemm/"),
             "{line}"
         );
-        assert!(line["seconds"].as_f64().unwrap() > 0.0);
-        assert!(line["ceiling_share"].as_f64().unwrap() > 0.0);
+        // The ops of so small a model may be lost in the noise; they are listed all the same.
+        let has_time = line["seconds"]
+            .as_f64()
+            .is_some_and(|seconds| seconds > 0.0);
+        assert_eq!(has_time, line["ceiling_share"].is_number(), "{line}");
+        assert!(line["flops"].as_f64().unwrap() > 0.0);
         assert_eq!(line["rows"], 70);
     }
-    // Noise may hide one of them, not all.
-    assert!(!lines.is_empty());
+    // Keys, values and queries together, the output, gate and up together, down: of these some have equal shapes.
+    assert!(lines.lines().count() >= 2, "{lines}");
     let error = mettle.fail(
         1,
         &[

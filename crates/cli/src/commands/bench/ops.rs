@@ -26,10 +26,10 @@ const ACTIVATION_BYTES: usize = size_of::<f32>();
 struct Line<'a> {
     #[serde(flatten)]
     timing: &'a OpTiming,
-    gigabytes_per_second: f64,
-    gigaflops: f64,
+    gigabytes_per_second: Option<f64>,
+    gigaflops: Option<f64>,
     /// Of what memory or arithmetic, whichever binds, would allow.
-    ceiling_share: f64,
+    ceiling_share: Option<f64>,
     threads: usize,
     context: usize,
     model: &'a str,
@@ -79,7 +79,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
         for ((shape, with), without) in shapes.iter().zip(with).zip(&without) {
             if kind.label(shape.rows).contains(&args.filter) {
                 let timing = timing(&plan, kind, shape, with, *without, ACTIVATION_BYTES);
-                timings.extend(timing.map(|timing| (*shape, timing)));
+                timings.push((*shape, timing));
             }
         }
         counter.at(number + 1, kinds.len(), &kind.name);
@@ -97,11 +97,13 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     }
     for wanted in &shapes {
         for (_, timing) in timings.iter().filter(|(shape, _)| shape == wanted) {
+            let (bytes, flops) = (timing.bytes, timing.flops);
+            let least = ceilings.least_seconds(bytes, flops);
             let line = Line {
                 timing,
-                gigabytes_per_second: timing.bytes / timing.seconds / 1e9,
-                gigaflops: timing.flops / timing.seconds / 1e9,
-                ceiling_share: ceilings.least_seconds(timing.bytes, timing.flops) / timing.seconds,
+                gigabytes_per_second: timing.seconds.map(|seconds| bytes / seconds / 1e9),
+                gigaflops: timing.seconds.map(|seconds| flops / seconds / 1e9),
+                ceiling_share: timing.seconds.map(|seconds| least / seconds),
                 threads: settings.threads,
                 context: args.context,
                 model: &model.name,
@@ -151,16 +153,22 @@ fn time_all(
 
 fn row(out: &mut impl Write, line: &Line) -> io::Result<()> {
     let timing = line.timing;
+    let cell = |value: Option<f64>, digits: usize| match value {
+        Some(value) => format!("{value:.digits$}"),
+        // Lost in the noise.
+        None => "-".to_owned(),
+    };
+    let microseconds = timing.seconds.map(|seconds| seconds * 1e6);
     writeln!(
         out,
-        "{:<28} {:>5} {:>6} {:>10.1} {:>8.2} {:>9.2} {:>9.1}% {:>10.0}",
+        "{:<28} {:>5} {:>6} {:>10} {:>8} {:>9} {:>10} {:>10}",
         timing.name,
         timing.rows,
         timing.count,
-        timing.seconds * 1e6,
-        line.gigabytes_per_second,
-        line.gigaflops,
-        line.ceiling_share * 100.0,
-        timing.seconds * 1e6 * timing.count as f64
+        cell(microseconds, 1),
+        cell(line.gigabytes_per_second, 2),
+        cell(line.gigaflops, 2),
+        cell(line.ceiling_share.map(|share| share * 100.0), 1),
+        cell(microseconds.map(|us| us * timing.count as f64), 0)
     )
 }
