@@ -1,9 +1,8 @@
 //! Owns the tests on one GPU: its crate's own, then kernels, fixtures and the default model through the release binary.
 
 use crate::setup::{self, HOW_TO_GET_CLANG};
-use crate::steps::{DEFAULT_MODEL, cargo, repository, step};
+use crate::steps::{DEFAULT_MODEL, binary, cargo, repository, step};
 use anyhow::{Result, bail};
-use std::path::PathBuf;
 use std::process::Command;
 
 /// A device that can be tested.
@@ -61,7 +60,7 @@ pub fn run(name: &str) -> Result<()> {
     let own = step(&format!("tests of {}", device.package), &mut tests);
     step("release build", &mut build)?;
     let validate = |what: &[&str]| {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(binary("release"));
         command.current_dir(repository()).arg("validate");
         command.args(what).args(["--device", device.name]);
         step(&format!("validate {}", what.join(" ")), &mut command)
@@ -97,10 +96,4 @@ fn summary(device: &str, results: [(&str, Result<()>); 4]) -> Result<()> {
         0 => Ok(()),
         _ => bail!("{device}: {failed} of {} failed", results.len()),
     }
-}
-
-fn binary() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| PathBuf::from("target"));
-    repository().join(target).join("release").join("mettle")
 }

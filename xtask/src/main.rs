@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything a developer or CI runs, from a fresh clone, in one command each.
 
+mod clients;
 mod device;
 mod fuzz;
 mod macos;
@@ -13,10 +14,12 @@ use anyhow::{Result, bail};
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy and all tests
+cargo xtask test [--full]   set up what tests need, then format check, clippy, tidy, all tests, and those from outside
                             --full adds what takes longer: mutants of the kernels, fuzzing (a minute a target), many more random cases
 cargo xtask test --device D on one device (metal, cuda, emulator): its own tests, then every kernel, fixtures and the
                             default model compared with references by the release binary
+cargo xtask clients [NAME] [--full]
+                            the tests from outside: official clients, a browser, fuzzers and a load against the real program
 cargo xtask macos-check     type check and clippy of what ships for Macs, on any system
 cargo xtask mutate [TEXT]   the test of the kernels' tests: any barrier left out, any bound shifted must make one fail
 cargo xtask tidy            what clippy cannot see: dependency direction, file heads, stubs, sizes
@@ -42,6 +45,10 @@ fn run(arguments: &[String]) -> Result<()> {
         ["test"] => test::run(false),
         ["test", "--full"] => test::run(true),
         ["test", "--device", name] => device::run(name),
+        ["clients"] => clients::run(None, false),
+        ["clients", "--full"] => clients::run(None, true),
+        ["clients", name] => clients::run(Some(name), false),
+        ["clients", name, "--full"] => clients::run(Some(name), true),
         ["macos-check"] => macos::run(),
         ["mutate"] => mutate::run(""),
         ["mutate", filter] => mutate::run(filter),

@@ -13,6 +13,12 @@ pub const HOW_TO_GET_CLANG: &str =
 pub const HOW_TO_GET_DEBIAN_RUST: &str =
     "apt-get install rustc-web cargo-web rust-web-src rust-web-clippy";
 
+/// What the drivers of the tests from outside run with.
+pub const HOW_TO_GET_PYTHON: &str = "Python 3.11 with venv and pip that reach a package index (Debian: apt-get install python3-venv)";
+
+/// What the page is tested in.
+pub const HOW_TO_GET_CHROMIUM: &str = "Chromium (Debian: apt-get install chromium)";
+
 /// Debian's own compiler, whose name no other may have on the path.
 pub const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 pub const DEBIAN_CARGO: &str = "/usr/bin/cargo";
@@ -24,6 +30,20 @@ const DEBIAN_STD: &str = "/usr/lib/rustlib/src/rust/library/Cargo.lock";
 pub fn clang() -> Result<bool> {
     let packages = ["clang-19", "lld-19", "libclang-rt-19-dev"];
     present_or_installed("clang", &packages, || runs("clang++-19", &["--version"]))
+}
+
+/// Whether Python is there, and new enough.
+pub fn python() -> bool {
+    let newer = "import sys, venv; sys.exit(sys.version_info < (3, 11))";
+    runs("python3", &["-c", newer])
+}
+
+/// Whether a browser is there, for the page; installed now if need be and possible.
+pub fn chromium() -> Result<bool> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    present_or_installed("Chromium", &["chromium"], || {
+        names.iter().any(|name| runs(name, &["--version"]))
+    })
 }
 
 /// Whether Debian's Rust is there with the sources of the standard library, for targets that have no compiled one;

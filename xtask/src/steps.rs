@@ -15,6 +15,13 @@ pub fn repository() -> PathBuf {
         .to_owned()
 }
 
+/// The program as cargo has built it with a profile.
+pub fn binary(profile: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| PathBuf::from("target"));
+    repository().join(target).join(profile).join("mettle")
+}
+
 /// Cargo itself, in the repository.
 pub fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

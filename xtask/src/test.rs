@@ -1,7 +1,7 @@
 //! Owns the test command: set up, check, test.
 
-use crate::steps::{DEFAULT_MODEL, cargo, step};
-use crate::{fuzz, macos, mutate, setup, tidy};
+use crate::steps::{cargo, step};
+use crate::{clients, fuzz, macos, mutate, setup, tidy};
 use anyhow::{Result, bail};
 
 /// Random cases a property test runs in `--full`; the default is proptest's 256.
@@ -56,30 +56,27 @@ pub fn run(full: bool) -> Result<()> {
     {
         not_run.push(format!("the check of what ships for Macs: {needed}"));
     }
-    let pull = [
-        "run",
-        "--quiet",
-        "--profile",
-        "checked",
-        "--package",
-        "mettle-cli",
-        "--",
-        "pull",
-        DEFAULT_MODEL,
-    ];
-    step("default model", &mut cargo(&pull))?;
-    let mut tests = cargo(&[
-        "test",
-        "--workspace",
-        "--profile",
-        "checked",
-        "--no-fail-fast",
-    ]);
-    tests.args(features);
+    // Built before the model is fetched, and by the very command that runs them: a build of the program alone would
+    // choose other features and compile most of it twice.
+    let tests_of_all = || {
+        let mut tests = cargo(&[
+            "test",
+            "--workspace",
+            "--profile",
+            "checked",
+            "--no-fail-fast",
+        ]);
+        tests.args(features);
+        tests
+    };
+    step("build of the tests", tests_of_all().arg("--no-run"))?;
+    clients::pull_default_model()?;
+    let mut tests = tests_of_all();
     if full {
         tests.env("PROPTEST_CASES", MANY_CASES);
     }
     step("tests", &mut tests)?;
+    not_run.extend(clients::check(None, full)?);
     if full {
         if !features.is_empty() {
             mutate::run("")?;

@@ -1,7 +1,7 @@
 // Owns the small charts: a line of recent values, and the timeline of steps.
 
 import { svgElement } from "./dom.js";
-import { format } from "./format.js";
+import { counted, format } from "./format.js";
 
 // At two readings a second: the last minute, and at first the last twenty seconds.
 const REMEMBERED = 120;
@@ -106,7 +106,7 @@ export class StepChart {
     const ago = this.steps.length - 1 - at;
     const which = this.pointed === undefined ? "latest" : ago === 0 ? "latest" : `${ago} before`;
     this.readout.textContent = step
-      ? `${which}: ${format(step.ms, "ms")}, ${format(step.tokens, "count")} tokens, ${format(step.sequences, "count")} sequences`
+      ? `${which}: ${format(step.ms, "ms")}, ${counted(step.tokens, "token")}, ${counted(step.sequences, "sequence")}`
       : "no steps yet";
   }
 }

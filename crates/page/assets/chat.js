@@ -5,7 +5,7 @@ import { listModels } from "./api.js";
 import { byId, element, iconButton, notice, say } from "./dom.js";
 import { askKey } from "./key.js";
 import { AnswerView, UserView } from "./message.js";
-import { SettingsForm, summary } from "./settings.js";
+import { FIRST, SettingsForm, summary } from "./settings.js";
 import * as store from "./store.js";
 
 const SUGGESTIONS = [
@@ -327,7 +327,7 @@ export function start() {
     if (id === current.id) show(store.find(id) ?? store.create(current.settings));
     else drawList();
   });
-  show(store.newest()[0] ?? store.create({}));
+  show(store.newest()[0] ?? store.create(FIRST));
   fitDraft();
   focusDraft();
   loadModels();

@@ -23,14 +23,15 @@ function at(state, path) {
   return path.split(".").reduce((value, name) => value?.[name], state);
 }
 
-// What the view shows beyond what the server says.
+// What the view shows beyond what the server says. To the server a cached page is free, since it may be taken at any
+// time, and a shared page is used; here each page counts once.
 function derive(state) {
   const { prefix, kv, memory } = state;
   const parts = [memory?.weights, memory?.kv, memory?.scratch].filter(Number.isFinite);
   return {
     ...state,
     prefix: { ...prefix, rate: prefix?.queries > 0 ? prefix.hits / prefix.queries : undefined },
-    kv: { ...kv, in_use: kv?.pages > 0 && Number.isFinite(kv.free) ? 1 - (kv.free + (kv.cached ?? 0)) / kv.pages : undefined },
+    kv: { ...kv, in_use: kv?.used / kv?.pages, unshared: kv?.used - (kv?.shared ?? 0), empty: kv?.free - (kv?.cached ?? 0) },
     memory: { ...memory, total: parts.length > 0 ? parts.reduce((sum, part) => sum + part, 0) : undefined },
   };
 }

@@ -46,3 +46,8 @@ export function format(value, kind) {
   if (kind === "text") return typeof value === "string" && value !== "" ? value : DASH;
   return isNumber(value) ? FORMATS[kind](value) : DASH;
 }
+
+// 1 token, 2 tokens.
+export function counted(value, noun) {
+  return `${format(value, "count")} ${noun}${value === 1 ? "" : "s"}`;
+}

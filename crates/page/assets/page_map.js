@@ -38,8 +38,8 @@ export class PageMap {
 
   show(kv) {
     const map = typeof kv?.map === "string" ? kv.map : "";
-    const counted = ["free", "used", "shared", "cached"].filter((name) => Number.isFinite(kv?.[name]));
-    this.canvas.setAttribute("aria-label", `Map of KV pages: ${counted.map((name) => `${kv[name]} ${name}`).join(", ") || "no data"}`);
+    const counted = [["used", kv?.unshared], ["shared", kv?.shared], ["cached", kv?.cached], ["free", kv?.empty]].filter(([, count]) => Number.isFinite(count));
+    this.canvas.setAttribute("aria-label", `Map of KV pages: ${counted.map(([name, count]) => `${count} ${name}`).join(", ") || "no data"}`);
     const resized = map.length !== this.map.length;
     if (!resized && map === this.map) return;
     this.map = map;

@@ -13,6 +13,9 @@ const NUMBERS = [
   { name: "seed", label: "Seed", hint: "same seed, same answer", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, short: "seed" },
 ];
 
+// What the first conversation starts with, as `mettle chat` does: without either, small models lose the thread.
+export const FIRST = { temperature: 0.7, top_p: 0.9 };
+
 export class SettingsForm {
   constructor(onChange) {
     this.onChange = onChange;

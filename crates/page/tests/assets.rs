@@ -142,7 +142,8 @@ fn every_element_that_a_script_asks_for_is_in_the_page() {
     assert_eq!(ids.len(), distinct.len(), "an id is used twice");
 }
 
-/// The fields of `/engine/state`, and the three that the page works out itself.
+/// The fields of `/engine/state`, and at the end those that the page works out itself. It shows `kv.free` without the
+/// cached pages and `kv.used` without the shared ones.
 const STATE: &[&str] = &[
     "model",
     "backend",
@@ -164,8 +165,6 @@ const STATE: &[&str] = &[
     "latency.itl_ms.p50",
     "latency.itl_ms.p95",
     "kv.pages",
-    "kv.free",
-    "kv.used",
     "kv.shared",
     "kv.cached",
     "kv.page_tokens",
@@ -176,6 +175,8 @@ const STATE: &[&str] = &[
     "memory.scratch",
     "prefix.rate",
     "kv.in_use",
+    "kv.unshared",
+    "kv.empty",
     "memory.total",
 ];
 

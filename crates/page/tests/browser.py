@@ -77,15 +77,28 @@ class Test:
         self.page.key("Enter")
 
     def finish(self, seconds=180):
-        complete = "document.querySelector('.message.latest .markdown')?.textContent && !document.querySelector('.streaming')"
+        """Until the answer is complete. One that goes on and on is stopped, as a person would."""
+        answer = "document.querySelector('.message.latest .markdown')?.textContent"
         failed = "document.querySelector('.message.latest .failure:not([hidden])')"
-        self.page.until(f"({complete}) || {failed}", "the answer is complete", seconds)
+        long = f"{answer}?.length > 400"
+        self.page.until(
+            f"({answer} && !document.querySelector('.streaming')) || {long} || {failed}",
+            "the answer is complete",
+            seconds,
+        )
         if self.page.evaluate(f"!!{failed}"):
             raise Failed("no answer: " + self.text(".message.latest .failure-text"))
+        if self.page.evaluate("!!document.querySelector('.streaming')"):
+            self.page.key("Escape")
+            self.page.until("!document.querySelector('.streaming')", "Esc stops", 5)
 
     def begins(self, characters=20):
         failed = "document.querySelector('.message.latest .failure:not([hidden])')"
-        self.page.until(f"document.querySelector('.message.latest .markdown')?.textContent.length > {characters} || {failed}", "the answer begins", 60)
+        self.page.until(
+            f"document.querySelector('.message.latest .markdown')?.textContent.length > {characters} || {failed}",
+            "the answer begins",
+            60,
+        )
         if self.page.evaluate(f"!!{failed}"):
             raise Failed("no answer: " + self.text(".message.latest .failure-text"))
 
@@ -118,21 +131,28 @@ class Test:
         self.send("Name the planets of the solar system, and say one sentence about each.")
         lengths = set()
         deadline = time.time() + 180
-        while time.time() < deadline:
+        while time.time() < deadline and len(lengths) < 40:
             lengths.add(len(self.last()))
             if self.page.evaluate("!!document.querySelector('.assistant') && !document.querySelector('.streaming')"):
                 break
+        self.finish()
         self.check(len(lengths) >= 4, f"the answer grows while it arrives (seen at {len(lengths)} lengths)")
         facts = self.text(".assistant .facts")
         self.check("tok/s" in facts and "first token" in facts, f"speed is told: {facts}")
-        self.check(self.page.evaluate("document.querySelector('.assistant').getAttribute('aria-busy')") == "false", "aria-busy ends")
+        self.check(
+            self.page.evaluate("document.querySelector('.assistant').getAttribute('aria-busy')") == "false",
+            "aria-busy ends",
+        )
         self.shoot("desktop-answer")
 
     def stop(self):
         self.new()
         self.send(LONG)
         self.begins(40)
-        self.check(self.page.evaluate("document.getElementById('send').getAttribute('aria-label')") == "Stop", "the button stops")
+        self.check(
+            self.page.evaluate("document.getElementById('send').getAttribute('aria-label')") == "Stop",
+            "the button stops",
+        )
         self.page.key("Escape")
         self.page.until("!document.querySelector('.streaming')", "Esc stops", 5)
         length = len(self.last())
@@ -149,7 +169,10 @@ class Test:
         self.begins()
         self.page.key("Escape")
         self.page.until("!document.querySelector('.streaming')", "Esc stops", 5)
-        self.check(self.page.evaluate("document.querySelectorAll('.message').length") == 2, "answering again replaces the answer")
+        self.check(
+            self.page.evaluate("document.querySelectorAll('.message').length") == 2,
+            "answering again replaces the answer",
+        )
         self.page.evaluate("document.getElementById('draft').focus()")
         self.page.key("ArrowUp")
         self.page.until("document.activeElement.matches('.editor textarea')", "Up edits the last message")
@@ -157,7 +180,10 @@ class Test:
         self.page.type("What is the capital of Germany?")
         self.page.key("Enter")
         self.finish()
-        self.check(self.text(".said") == "What is the capital of Germany?" and self.last() != "", "the edited message is answered")
+        self.check(
+            self.text(".said") == "What is the capital of Germany?" and self.last() != "",
+            "the edited message is answered",
+        )
         self.page.open(self.base + "?again")
         self.page.until("document.querySelectorAll('.message').length === 2", "the conversation survives a reload")
 
@@ -169,7 +195,7 @@ class Test:
         sent = "window.sent = []; const real = fetch; window.fetch = (u, o) => { if (o?.body) window.sent.push(JSON.parse(o.body)); return real(u, o); }; true"
         self.page.evaluate(sent)
         for name, value in [("temperature", "0"), ("max_tokens", "12"), ("seed", "7"), ("top_p", "7")]:
-            self.page.evaluate(f"document.getElementById('set-{name}').focus()")
+            self.page.evaluate(f"(e => {{ e.focus(); e.select(); }})(document.getElementById('set-{name}'))")
             self.page.type(value)
         self.page.evaluate("document.getElementById('set-system').focus()")
         self.page.type("You answer in one word.")
@@ -180,23 +206,67 @@ class Test:
         self.send("Tell me everything about Rome.")
         self.finish()
         body = self.page.evaluate("window.sent.at(-1)")
-        self.check(body["temperature"] == 0 and body["max_tokens"] == 12 and body["seed"] == 7 and "top_p" not in body, "sampling is sent, wrong values are not")
-        self.check(body["messages"][0] == {"role": "system", "content": "You answer in one word."}, "the system prompt is sent")
+        self.check(
+            body["temperature"] == 0 and body["max_tokens"] == 12 and body["seed"] == 7 and "top_p" not in body,
+            "sampling is sent, wrong values are not",
+        )
+        self.check(
+            body["messages"][0] == {"role": "system", "content": "You answer in one word."}, "the system prompt is sent"
+        )
+        self.page.evaluate("document.getElementById('scroller').focus()")
+        self.page.key("s")
+        self.page.click("#reset-settings")
+        self.page.evaluate("document.getElementById('set-system').select(); document.execCommand('delete')")
+        self.page.key("Escape")
+        self.check(self.text("#settings-summary") == "Default sampling", "settings go back to the server's")
 
     def markdown(self):
-        saved = {"id": "nasty", "title": "Markdown", "updated": 4102444800000, "settings": {}, "messages": [
-            {"role": "user", "content": "<b>plain</b>"},
-            {"role": "assistant", "content": NASTY, "reasoning": "First I think.", "stats": {"rate": 40, "ttft_ms": 80, "tokens": 90}, "finish": "stop"}]}
+        saved = {
+            "id": "nasty",
+            "title": "Markdown",
+            "updated": 4102444800000,
+            "settings": {},
+            "messages": [
+                {"role": "user", "content": "<b>plain</b>"},
+                {
+                    "role": "assistant",
+                    "content": NASTY,
+                    "reasoning": "First I think.",
+                    "stats": {"rate": 40, "ttft_ms": 80, "tokens": 90},
+                    "finish": "stop",
+                },
+            ],
+        }
         self.page.evaluate(f"localStorage.setItem('mettle.conversation.nasty', {json.dumps(json.dumps(saved))})")
         before = len(self.page.requested)
         self.page.open(self.base + "?markdown")
         self.page.until("document.querySelector('.markdown h1')", "markdown is drawn")
-        count = lambda selector: self.page.evaluate(f"document.querySelectorAll({json.dumps('.markdown ' + selector)}).length")  # noqa: E731
-        self.check(count("script") + count("img") + count("i") == 0 and not self.page.evaluate("!!window.broken"), "markup in an answer stays text")
-        links = self.page.evaluate("[...document.querySelectorAll('.markdown a')].map(a => [a.protocol, a.rel, a.pathname])")
-        self.check(links == [["https:", "noopener noreferrer", "/a_(b)"], ["https:", "noopener noreferrer", "/picture.png"]], f"links are safe: {links}")
-        for selector, number in [("h1", 1), ("td", 2), ("th.right", 1), ("ol > li", 2), ("ol ul li", 1), ("blockquote", 1), ("pre code", 1),
-                                 ("strong em", 1), ("input[type=checkbox]", 2), ("em", 1)]:
+        count = lambda selector: self.page.evaluate(
+            f"document.querySelectorAll({json.dumps('.markdown ' + selector)}).length"
+        )  # noqa: E731
+        self.check(
+            count("script") + count("img") + count("i") == 0 and not self.page.evaluate("!!window.broken"),
+            "markup in an answer stays text",
+        )
+        links = self.page.evaluate(
+            "[...document.querySelectorAll('.markdown a')].map(a => [a.protocol, a.rel, a.pathname])"
+        )
+        self.check(
+            links == [["https:", "noopener noreferrer", "/a_(b)"], ["https:", "noopener noreferrer", "/picture.png"]],
+            f"links are safe: {links}",
+        )
+        for selector, number in [
+            ("h1", 1),
+            ("td", 2),
+            ("th.right", 1),
+            ("ol > li", 2),
+            ("ol ul li", 1),
+            ("blockquote", 1),
+            ("pre code", 1),
+            ("strong em", 1),
+            ("input[type=checkbox]", 2),
+            ("em", 1),
+        ]:
             self.check(count(selector) == number, f"markdown: {selector} {count(selector)} of {number}")
         self.check(self.text(".code-head span") == "html", "code names its language")
         self.check(self.page.evaluate("!document.querySelector('.reasoning').open"), "reasoning is folded")
@@ -215,7 +285,9 @@ class Test:
         self.shoot("desktop-busy")
         self.page.replies = [(503, {}, error("draining"))]
         self.page.click(".failure button")
-        self.page.until("document.querySelector('.failure strong')?.textContent.includes('starting or stopping')", "503 in words")
+        self.page.until(
+            "document.querySelector('.failure strong')?.textContent.includes('starting or stopping')", "503 in words"
+        )
         self.page.replies = [(401, {}, error("wrong key"))]
         self.page.click(".failure button")
         self.page.until("document.getElementById('key-dialog').open", "401 asks for a key")
@@ -224,17 +296,31 @@ class Test:
         self.page.key("Enter")
         self.page.until("!document.querySelector('.message.latest .failure:not([hidden])')", "the key is used")
         self.finish()
-        self.check(self.last() != "" and self.page.evaluate("!!sessionStorage.getItem('mettle.key') && !localStorage.getItem('mettle.key')"), "with a key the answer comes; the key stays in the session")
+        self.check(
+            self.last() != ""
+            and self.page.evaluate("!!sessionStorage.getItem('mettle.key') && !localStorage.getItem('mettle.key')"),
+            "with a key the answer comes; the key stays in the session",
+        )
         self.page.answer_no_more()
-        self.page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        self.page.call(
+            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
         self.send("Are you there?")
-        self.page.until("[...document.querySelectorAll('.failure:not([hidden])')].at(-1)?.textContent.includes('does not answer')", "a dead network is told")
+        self.page.until(
+            "[...document.querySelectorAll('.failure:not([hidden])')].at(-1)?.textContent.includes('does not answer')",
+            "a dead network is told",
+        )
         self.shoot("desktop-offline")
-        self.page.call("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        self.page.call(
+            "Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
         self.page.click(".message.latest .failure button")
         self.page.until("!document.querySelector('.message.latest .failure:not([hidden])')", "Retry asks again")
         self.finish()
-        self.check(self.last() != "" and not self.page.evaluate("!!document.querySelector('.failure:not([hidden])')"), "Retry answers once the network is back")
+        self.check(
+            self.last() != "" and not self.page.evaluate("!!document.querySelector('.failure:not([hidden])')"),
+            "Retry answers once the network is back",
+        )
         # The browser itself logs every refused request; those were ours.
         self.page.errors = [e for e in self.page.errors if "Failed to load resource" not in e]
 
@@ -248,15 +334,31 @@ class Test:
         picture = "document.getElementById('page-map').toDataURL()"
         self.page.until("document.getElementById('page-map').height > 10", "the page map is drawn")
         first, map_before = self.page.evaluate(total), self.page.evaluate(picture)
-        self.check(int(self.text("[data-field='requests.running']").replace(",", "") or 0) >= 1, "the request is counted as running")
+        self.check(
+            int(self.text("[data-field='requests.running']").replace(",", "") or 0) >= 1,
+            "the request is counted as running",
+        )
         self.shoot("desktop-engine")
         self.page.until(f"{total} !== {json.dumps(first)}", "the generated tokens count up", 10)
         self.page.until(f"{picture} !== {json.dumps(map_before)}", "the page map changes", 20)
         self.settle(2)
-        dashes = self.page.evaluate("[...document.querySelectorAll('[data-field]')].filter(e => e.textContent === '–').map(e => e.dataset.field)")
+        shares = self.page.evaluate(
+            "['unshared', 'shared', 'cached', 'empty', 'pages'].map(n => Number(document.querySelector(`[data-field='kv.${n}']`).textContent.replaceAll(',', '')))"
+        )
+        self.check(min(shares) >= 0 and sum(shares[:4]) == shares[4], f"every page is counted once: {shares}")
+        dashes = self.page.evaluate(
+            "[...document.querySelectorAll('[data-field]')].filter(e => e.textContent === '–').map(e => e.dataset.field)"
+        )
         self.check(not dashes, f"every field has a value (missing: {dashes})")
-        self.check(self.text("#step-readout") != "no steps yet" and self.page.evaluate("document.querySelector('.step-chart .decode').getAttribute('d').length") > 0, "steps are drawn")
-        self.check(self.page.evaluate("document.querySelectorAll('#kernel-list li:not(.none)').length") > 0, "kernels are listed")
+        self.check(
+            self.text("#step-readout") != "no steps yet"
+            and self.page.evaluate("document.querySelector('.step-chart .decode').getAttribute('d').length") > 0,
+            "steps are drawn",
+        )
+        self.check(
+            self.page.evaluate("document.querySelectorAll('#kernel-list li:not(.none)').length") > 0,
+            "kernels are listed",
+        )
         self.page.scheme("dark")
         self.settle()
         self.shoot("desktop-engine-dark")
@@ -267,11 +369,21 @@ class Test:
         before = polls()
         self.settle(1.5)
         self.check(polls() == before, "nothing is read while the view is hidden")
+        longer = "(s => s.scrollHeight - s.clientHeight > 300)(document.getElementById('scroller'))"
+        for _ in range(4):
+            self.page.until(f"{longer} || !document.querySelector('.streaming')", "the answer fills the screen", 120)
+            if not self.page.evaluate(longer):
+                # This one was short; the next one follows it.
+                self.send(LONG)
+                self.begins()
         left = "(s => s.scrollHeight - s.scrollTop - s.clientHeight)(document.getElementById('scroller'))"
         self.check(self.page.evaluate(left) < 60, "the chat follows the answer")
         self.page.evaluate("document.getElementById('scroller').scrollTop -= 200")
         self.settle(0.7)
-        self.check(self.page.evaluate(left) > 150 and not self.page.evaluate("document.getElementById('to-latest').hidden"), "scrolling up lets go of it")
+        self.check(
+            self.page.evaluate(left) > 150 and not self.page.evaluate("document.getElementById('to-latest').hidden"),
+            "scrolling up lets go of it",
+        )
         self.page.click("#to-latest")
         self.settle(0.3)
         self.check(self.page.evaluate(left) < 60, "the arrow goes back to it")
@@ -288,7 +400,11 @@ class Test:
         self.page.until("!document.getElementById('help').open", "Esc closes the keys")
         self.page.evaluate("document.activeElement.blur()")
         self.page.key("/")
-        self.check(self.page.evaluate("document.activeElement.id") == "draft" and self.page.evaluate("document.getElementById('draft').value") == "", "/ goes to the message field")
+        self.check(
+            self.page.evaluate("document.activeElement.id") == "draft"
+            and self.page.evaluate("document.getElementById('draft').value") == "",
+            "/ goes to the message field",
+        )
         self.page.key("Enter", shift=True)
         self.check(self.page.evaluate("document.getElementById('draft').value") == "\n", "Shift+Enter starts a line")
         self.page.evaluate("document.execCommand('selectAll') && document.execCommand('delete')")
@@ -296,9 +412,16 @@ class Test:
     def sizes(self):
         fits = "document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll('.bar *, .composer *, .panel')].every(e => e.getBoundingClientRect().right <= innerWidth + 1)"
         self.page.size(1720, 1000)
-        self.page.until("document.getElementById('engine').dataset.state === 'live'", "both views side by side are live")
+        self.page.until(
+            "document.getElementById('engine').dataset.state === 'live'", "both views side by side are live"
+        )
         self.settle(2)
-        self.check(self.page.evaluate("document.getElementById('chat').offsetWidth > 500 && document.getElementById('engine').offsetWidth > 600"), "wide screens show both views")
+        self.check(
+            self.page.evaluate(
+                "document.getElementById('chat').offsetWidth > 500 && document.getElementById('engine').offsetWidth > 600"
+            ),
+            "wide screens show both views",
+        )
         self.shoot("wide-dark")
         self.page.scheme("light")
         self.settle()
@@ -312,7 +435,9 @@ class Test:
         self.shoot("phone-conversations")
         self.page.key("Escape")
         self.page.evaluate("location.hash = '#engine'")
-        self.page.until("document.getElementById('engine').dataset.state === 'live'", "the engine view is live on a phone")
+        self.page.until(
+            "document.getElementById('engine').dataset.state === 'live'", "the engine view is live on a phone"
+        )
         self.settle(1)
         self.check(self.page.evaluate(fits), "the engine view fits 360 px")
         self.shoot("phone-engine")
@@ -324,8 +449,19 @@ class Test:
         self.check(not outside, f"nothing is asked of other hosts {outside[:3]}")
 
     def run(self):
-        parts = [self.first_sight, self.stream, self.stop, self.again_and_edit, self.settings, self.markdown,
-                 self.failures, self.engine, self.keys, self.sizes, self.console]
+        parts = [
+            self.first_sight,
+            self.stream,
+            self.stop,
+            self.again_and_edit,
+            self.settings,
+            self.markdown,
+            self.failures,
+            self.engine,
+            self.keys,
+            self.sizes,
+            self.console,
+        ]
         for part in parts:
             try:
                 part()

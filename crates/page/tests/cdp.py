@@ -29,13 +29,28 @@ class Page:
         self.profile = tempfile.mkdtemp(prefix="page-test-")
         to_browser, self.write_end = os.pipe()
         self.read_end, from_browser = os.pipe()
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-                 "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars",
-                 "--force-color-profile=srgb", f"--user-data-dir={self.profile}", "--remote-debugging-pipe"]
+        flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-quic",
+            "--hide-scrollbars",
+            "--force-color-profile=srgb",
+            f"--user-data-dir={self.profile}",
+            "--remote-debugging-pipe",
+        ]
         # Chromium reads commands from descriptor 3 and writes to 4.
         quoted = 'exec "$@" 3<&%d 4>&%d' % (to_browser, from_browser)
-        self.process = subprocess.Popen(["bash", "-c", quoted, "sh", find_chromium(chromium), *flags, "about:blank"],
-                                        pass_fds=[to_browser, from_browser], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            ["bash", "-c", quoted, "sh", find_chromium(chromium), *flags, "about:blank"],
+            pass_fds=[to_browser, from_browser],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         os.close(to_browser)
         os.close(from_browser)
         self.buffer = b""
@@ -130,13 +145,19 @@ class Page:
     # What a person does
 
     def size(self, width, height, phone=False, scale=1):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
+        )
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def scheme(self, name, reduced_motion=False):
-        self.call("Emulation.setEmulatedMedia", features=[
-            {"name": "prefers-color-scheme", "value": name},
-            {"name": "prefers-reduced-motion", "value": "reduce" if reduced_motion else "no-preference"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[
+                {"name": "prefers-color-scheme", "value": name},
+                {"name": "prefers-reduced-motion", "value": "reduce" if reduced_motion else "no-preference"},
+            ],
+        )
 
     def open(self, url):
         self.call("Page.navigate", url=url)
@@ -165,7 +186,11 @@ class Page:
     def key(self, key, shift=False):
         codes = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "Tab": 9}
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
-        common = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper())), "modifiers": 8 if shift else 0}
+        common = {
+            "key": key,
+            "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper())),
+            "modifiers": 8 if shift else 0,
+        }
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
@@ -173,9 +198,11 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def click(self, selector):
-        box = self.evaluate(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null;"
-                            " e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect();"
-                            " return [b.left + b.width / 2, b.top + b.height / 2, b.width]; })()")
+        box = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null;"
+            " e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect();"
+            " return [b.left + b.width / 2, b.top + b.height / 2, b.width]; })()"
+        )
         if not box or box[2] == 0:
             raise Failed(f"nothing to click at {selector}")
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
