@@ -351,7 +351,7 @@ impl Executable for CpuExecutable {
                 .take()
                 .expect("the pool is put back after each step");
             let run = Run::new(self, step, pool.threads());
-            pool.run(&|thread, barrier| run.all_calls(thread, barrier));
+            pool.run(&|thread, phases| run.all_calls(thread, phases));
             self.pool = Some(pool);
             self.counts.add_bytes(self.step_bytes.of(step));
             for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {

@@ -8,11 +8,13 @@ mod lanes;
 mod memory;
 mod names;
 mod pack;
+mod phases;
 mod pool;
 mod program;
 mod run;
 mod step;
 mod top_k;
+mod waiting;
 mod weights;
 
 pub use isa::Isa;

@@ -4,13 +4,13 @@
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
     Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice, Tap,
-    WeightId, hazards,
+    WeightId,
 };
 
-/// One kernel call, and whether all threads must have finished the calls before it.
+/// One kernel call. Calls are run one after the other: what `hazards` would let overlap is little, and threads that share
+/// the items of one call at a time stay together.
 pub struct Call {
     pub kernel: Kernel,
-    pub barrier: bool,
     pub taps: Vec<(usize, Rows, Dim)>,
     pub rows: Dim,
 }
@@ -91,7 +91,6 @@ pub fn translate(
     memory: &AlignedBytes,
     taps: &[String],
 ) -> Result<Vec<Call>, BackendError> {
-    let barriers = hazards(plan, Some(arena));
     let view = View {
         plan,
         arena,
@@ -100,15 +99,13 @@ pub fn translate(
     let calls: Vec<Call> = plan
         .nodes
         .iter()
-        .zip(barriers)
-        .map(|(node, barrier)| {
+        .map(|node| {
             let rows = plan.buffer_of(node.op.primary()).rows;
             if !matches!(rows, Dim::Tokens | Dim::LogitRows) {
                 return Err(unsupported(format!("op {} over {rows}", node.op.name())));
             }
             Ok(Call {
                 kernel: view.kernel(&node.op)?,
-                barrier,
                 taps: node
                     .taps
                     .iter()

@@ -1,16 +1,20 @@
-//! Owns the execution of one step: every thread walks all calls, takes its share of each, and meets the others at the
-//! barriers that the plan's hazards ask for.
+//! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
-use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{Attention, PARTITION, QueryTile};
 use crate::kernels::linear::{Input, Linear};
 use crate::kernels::{gated, norm, rope};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
-use crate::pool::{Barrier, share};
+use crate::phases::{Phases, Walk};
+use crate::pool::share;
 use crate::program::{Call, Kernel};
 use mettle_plan::{KernelCount, KvLayer, RopeId, StepInput, WeightId};
+use std::ops::Range;
+
+/// Items of a phase for each thread: enough that one who is late leaves little undone, few enough that taking them costs
+/// nothing.
+const ITEMS_PER_THREAD: usize = 4;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
@@ -24,43 +28,47 @@ impl<'a> Run<'a> {
         Run { cpu, step, threads }
     }
 
-    pub fn all_calls(&self, thread: usize, barrier: &Barrier) {
+    pub fn all_calls(&self, thread: usize, phases: &Phases) {
         // SAFETY: a step runs each thread number once, and steps do not overlap (`submit` has `&mut self`).
         let scratch = unsafe { self.cpu.threads[thread].get() };
-        self.fill_angles(thread);
-        barrier.wait();
+        let mut walk = phases.walk();
+        let tokens = self.cpu.state.positions.len();
+        self.rows(&mut walk, tokens, |rows| self.fill_angles(rows));
         let calls = self.cpu.calls_for(self.step.output);
         for (call, kernels) in calls.iter().zip(&self.cpu.kernels) {
-            if call.barrier {
-                barrier.wait();
-            }
-            // SAFETY: the barriers before this call are those that `hazards` asks for: no unfinished call writes what
-            // this one reads or touches what it writes. Inside the call, threads take disjoint shares. Row counts are
-            // within the bounds that the arena was planned with (`StepState::prepare` checked them).
-            unsafe { self.call(call, thread, scratch, barrier) };
-            if thread == 0 && rows_of(call.rows, &self.cpu.state) > 0 {
+            // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
+            // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
+            // (`StepState::prepare` checked them).
+            let last = unsafe { self.call(call, scratch, &mut walk) };
+            if last {
                 kernels.iter().for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
-                barrier.wait();
-                if thread == 0 {
-                    self.keep_taps(call);
-                }
-                barrier.wait();
+                walk.phase(1, |_| self.keep_taps(call));
             }
         }
     }
 
-    fn my_rows(&self, rows: usize, thread: usize) -> std::ops::Range<usize> {
-        share(rows, thread, self.threads)
+    /// Items that `parts` parts of a phase's work are dealt out in.
+    fn items(&self, parts: usize) -> usize {
+        match self.threads {
+            1 => parts.min(1),
+            threads => parts.min(threads * ITEMS_PER_THREAD),
+        }
     }
 
-    fn fill_angles(&self, thread: usize) {
+    /// A phase over rows. True for the thread that did the last of them.
+    fn rows(&self, walk: &mut Walk<'_>, rows: usize, mut work: impl FnMut(Range<usize>)) -> bool {
+        let items = self.items(rows);
+        walk.phase(items, |item| work(share(rows, item, items)))
+    }
+
+    fn fill_angles(&self, tokens: Range<usize>) {
         let positions = &self.cpu.state.positions;
         for table in &self.cpu.ropes {
             let angles = table.rows();
-            for token in self.my_rows(positions.len(), thread) {
-                // SAFETY: each token's row is filled by one thread, before the barrier that lets others read it.
+            for token in tokens.clone() {
+                // SAFETY: each token's row is filled by one thread, in the phase before those that read it.
                 let row = unsafe { angles.row_mut(token) };
                 let (cosines, sines) = row.split_at_mut(table.rope.dims / 2);
                 rope::fill_angles(&table.rope, positions[token], cosines, sines);
@@ -68,31 +76,28 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// True for the thread that did the last of it.
+    ///
     /// # Safety
     /// See `all_calls`.
-    unsafe fn call(
-        &self,
-        call: &Call,
-        thread: usize,
-        scratch: &mut ThreadScratch,
-        barrier: &Barrier,
-    ) {
+    unsafe fn call(&self, call: &Call, scratch: &mut ThreadScratch, walk: &mut Walk<'_>) -> bool {
         let isa = self.cpu.isa;
         let rows = rows_of(call.rows, &self.cpu.state);
-        let mine = self.my_rows(rows, thread);
         let vector = |id: WeightId| self.cpu.weights.vector(id);
         // SAFETY: for every row access below: see `all_calls`.
         unsafe {
             match &call.kernel {
                 Kernel::Embed { table, out, scale } => {
                     let table = &self.cpu.weights.matrix(*table)[0];
-                    for row in mine {
-                        let out = out.row_mut(row);
-                        table.read_row(self.cpu.state.token_ids[row] as usize, out);
-                        if *scale != 1.0 {
-                            out.iter_mut().for_each(|o| *o *= scale);
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let out = out.row_mut(row);
+                            table.read_row(self.cpu.state.token_ids[row] as usize, out);
+                            if *scale != 1.0 {
+                                out.iter_mut().for_each(|o| *o *= scale);
+                            }
                         }
-                    }
+                    })
                 }
                 Kernel::RmsNorm {
                     x,
@@ -103,12 +108,15 @@ impl<'a> Run<'a> {
                     out,
                 } => {
                     let weight = weight.map(vector);
-                    for row in mine {
-                        if let Some(add) = add {
-                            norm::add(isa, x.row_mut(row), add.row(row));
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            if let Some(add) = add {
+                                norm::add(isa, x.row_mut(row), add.row(row));
+                            }
+                            let out = out.row_mut(row);
+                            norm::rms_norm(isa, x.row(row), weight, *offset, *eps, out);
                         }
-                        norm::rms_norm(isa, x.row(row), weight, *offset, *eps, out.row_mut(row));
-                    }
+                    })
                 }
                 Kernel::Linear {
                     x,
@@ -126,7 +134,7 @@ impl<'a> Run<'a> {
                         out: *out,
                         rows,
                     };
-                    self.linear(product, thread, scratch, barrier);
+                    self.linear(product, scratch, walk)
                 }
                 Kernel::QkNorm {
                     x,
@@ -134,12 +142,12 @@ impl<'a> Run<'a> {
                     head_dim,
                     offset,
                     eps,
-                } => {
-                    for row in mine {
+                } => self.rows(walk, rows, |rows| {
+                    for row in rows {
                         let x = x.row_mut(row);
                         norm::rms_norm_heads(isa, x, *head_dim, vector(*weight), *offset, *eps);
                     }
-                }
+                }),
                 Kernel::RopeKvWrite {
                     q,
                     k,
@@ -149,8 +157,8 @@ impl<'a> Run<'a> {
                     rotate_from,
                     kv_heads,
                     kv,
-                } => {
-                    for row in mine {
+                } => self.rows(walk, rows, |rows| {
+                    for row in rows {
                         let (q, k) = (q.row_mut(row), k.row_mut(row));
                         if let Some(rope) = rope {
                             self.rotate(*rope, row, q, *head_dim, *rotate_from);
@@ -158,7 +166,7 @@ impl<'a> Run<'a> {
                         }
                         self.write_kv(*kv, *kv_heads, row, k, v.row(row));
                     }
-                }
+                }),
                 Kernel::Attention {
                     q,
                     out,
@@ -176,26 +184,28 @@ impl<'a> Run<'a> {
                         head_dim: *head_dim,
                         scale: *scale,
                     };
-                    self.attend(attention, kv.group, *kv_heads, thread, scratch, barrier);
+                    self.attend(attention, kv.group, *kv_heads, scratch, walk)
                 }
-                Kernel::SiluMul { gate, up, out } => {
-                    if rows == 1 {
-                        let mine = share(out.width, thread, self.threads);
-                        let (start, width) = (mine.start, mine.len());
+                Kernel::SiluMul { gate, up, out } if rows == 1 => {
+                    let items = self.threads.min(out.width);
+                    walk.phase(items, |item| {
+                        let columns = share(out.width, item, items);
+                        let (start, width) = (columns.start, columns.len());
                         gated::silu_mul(
                             isa,
                             gate.columns(start, width).row(0),
                             up.columns(start, width).row(0),
                             out.columns(start, width).row_mut(0),
                         );
-                    } else {
-                        for row in mine {
-                            gated::silu_mul(isa, gate.row(row), up.row(row), out.row_mut(row));
-                        }
-                    }
+                    })
                 }
-                Kernel::Add { a, b, out } => {
-                    for row in mine {
+                Kernel::SiluMul { gate, up, out } => self.rows(walk, rows, |rows| {
+                    for row in rows {
+                        gated::silu_mul(isa, gate.row(row), up.row(row), out.row_mut(row));
+                    }
+                }),
+                Kernel::Add { a, b, out } => self.rows(walk, rows, |rows| {
+                    for row in rows {
                         // `a` and `out` may be the same columns, so no two borrows of them at once.
                         let a = a.row(row);
                         if std::ptr::eq(a.as_ptr(), out.row(row).as_ptr()) {
@@ -206,13 +216,13 @@ impl<'a> Run<'a> {
                             norm::add(isa, out, b.row(row));
                         }
                     }
-                }
-                Kernel::Gather { x, out } => {
-                    for row in mine {
+                }),
+                Kernel::Gather { x, out } => self.rows(walk, rows, |rows| {
+                    for row in rows {
                         let from = self.cpu.state.logit_rows[row] as usize;
                         out.row_mut(row).copy_from_slice(x.row(from));
                     }
-                }
+                }),
             }
         }
     }
@@ -222,70 +232,77 @@ impl<'a> Run<'a> {
     unsafe fn linear(
         &self,
         product: Product<'_>,
-        thread: usize,
         scratch: &mut ThreadScratch,
-        barrier: &Barrier,
-    ) {
+        walk: &mut Walk<'_>,
+    ) -> bool {
+        if product.rows == 0 {
+            return false;
+        }
+        let isa = self.cpu.isa;
         let parts = self.cpu.weights.matrix(product.weight);
         let quantized = parts.iter().any(|p| p.dtype.is_quantized());
         let shared = quantized && product.rows > OWN_ROWS;
-        let quantize = |room: &QuantizedRows, rows: std::ops::Range<usize>| {
-            for row in rows {
-                // SAFETY: the input is finished; `room`'s row is this thread's.
-                unsafe { room.quantize(self.cpu.isa, row, product.x.row(row)) };
-            }
-        };
+        let ThreadScratch {
+            quantized: own,
+            linear: room,
+            ..
+        } = scratch;
         if shared {
-            // An earlier product may still read the shared rows.
-            barrier.wait();
-            quantize(&self.cpu.quantized, self.my_rows(product.rows, thread));
-            barrier.wait();
-        } else if quantized {
-            quantize(&scratch.quantized, 0..product.rows);
+            let rows = &self.cpu.quantized;
+            self.rows(walk, product.rows, |range| {
+                for row in range {
+                    // SAFETY: the input is finished; the row is this item's.
+                    unsafe { rows.quantize(isa, row, product.x.row(row)) };
+                }
+            });
         }
-        let quantized = if shared {
-            &self.cpu.quantized
-        } else {
-            &scratch.quantized
-        };
+        let inputs = if shared { &self.cpu.quantized } else { &*own };
+        // Few rows are quantized by each thread for itself, when it takes its first item.
+        let mut to_quantize = quantized && !shared;
+        // Panels are computed in pairs: an item has whole ones.
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
-        let mine = share(panels, thread, self.threads);
-        let (mut first_panel, mut first_column) = (0, 0);
-        for part in parts {
-            let end = first_panel + part.panels();
-            let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
-            if from < to {
-                let columns = |rows: Rows| rows.columns(first_column, part.rows);
-                let linear = Linear {
-                    weights: part,
-                    input: match part.dtype.is_quantized() {
-                        true => Input::Quantized(quantized),
-                        false => Input::Dense(product.x),
-                    },
-                    bias: product
-                        .bias
-                        .map(|b| &b[first_column..first_column + part.rows]),
-                    residual: product.residual.map(columns),
-                    out: columns(product.out),
-                    rows: product.rows,
-                };
-                // SAFETY: the panels of each thread are its own columns of the output; see `all_calls`.
-                unsafe {
-                    linear.run(
-                        self.cpu.isa,
-                        from - first_panel..to - first_panel,
-                        &mut scratch.linear,
-                    )
-                };
+        let pairs = panels.div_ceil(2);
+        let items = self.items(pairs);
+        walk.phase(items, |item| {
+            if std::mem::take(&mut to_quantize) {
+                for row in 0..product.rows {
+                    // SAFETY: the input is finished; the room is this thread's.
+                    unsafe { inputs.quantize(isa, row, product.x.row(row)) };
+                }
             }
-            first_panel = end;
-            first_column += part.rows;
-        }
+            let pairs = share(pairs, item, items);
+            let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
+            let (mut first_panel, mut first_column) = (0, 0);
+            for part in parts {
+                let end = first_panel + part.panels();
+                let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
+                if from < to {
+                    let columns = |rows: Rows| rows.columns(first_column, part.rows);
+                    let linear = Linear {
+                        weights: part,
+                        input: match part.dtype.is_quantized() {
+                            true => Input::Quantized(inputs),
+                            false => Input::Dense(product.x),
+                        },
+                        bias: product
+                            .bias
+                            .map(|b| &b[first_column..first_column + part.rows]),
+                        residual: product.residual.map(columns),
+                        out: columns(product.out),
+                        rows: product.rows,
+                    };
+                    // SAFETY: the panels of each item are its own columns of the output; see `all_calls`.
+                    unsafe { linear.run(isa, from - first_panel..to - first_panel, room) };
+                }
+                first_panel = end;
+                first_column += part.rows;
+            }
+        })
     }
 
     fn rotate(&self, id: RopeId, row: usize, x: &mut [f32], head_dim: usize, from: usize) {
         let table = &self.cpu.ropes[id.0 as usize];
-        // SAFETY: filled before the first barrier of the step and not written since.
+        // SAFETY: filled in the first phase of the step and not written since.
         let angles = unsafe { table.rows().row(row) };
         let (cosines, sines) = angles.split_at(table.rope.dims / 2);
         rope::rotate(
@@ -314,8 +331,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tiles and heads are dealt out in turn: later tiles of a prompt have more context, so each thread gets its part
-    /// of the long ones. Where there are only a few, threads share each one's context.
+    /// An item is a head of a tile, the longest contexts first. Where there are only a few, it is a partition of one.
     ///
     /// # Safety
     /// See `all_calls`.
@@ -324,51 +340,42 @@ impl<'a> Run<'a> {
         attention: impl Fn(usize) -> Attention<'a>,
         group: usize,
         kv_heads: usize,
-        thread: usize,
         scratch: &mut ThreadScratch,
-        barrier: &Barrier,
-    ) {
-        let state = &self.cpu.state;
-        let items = state.tiles.len() * kv_heads;
-        if self.threads == 1 || state.longest_tile > 1 || items > self.cpu.parts.items {
-            for item in (thread..items).step_by(self.threads) {
-                let (tile, attention) = (
-                    self.tile(group, item / kv_heads),
-                    attention(item % kv_heads),
-                );
+        walk: &mut Walk<'_>,
+    ) -> bool {
+        let (isa, state, scratch) = (self.cpu.isa, &self.cpu.state, &mut scratch.attention);
+        let count = state.tiles.len() * kv_heads;
+        let of = |index: usize| {
+            let tile = self.tile(group, index / kv_heads);
+            (tile, attention(index % kv_heads))
+        };
+        if self.threads == 1 || state.longest_tile > 1 || count > self.cpu.parts.items {
+            return walk.phase(count, |item| {
+                // Later tiles of a prompt have more context.
+                let (tile, attention) = of(count - 1 - item);
                 // SAFETY: each (tile, head) is computed by one thread into its own columns and rows.
-                unsafe { attention.run(self.cpu.isa, tile, &mut scratch.attention) };
+                unsafe { attention.run(isa, tile, scratch) };
+            });
+        }
+        let partitions = |index: usize| (of(index).0.position + 1).div_ceil(PARTITION);
+        let all: usize = (0..count).map(partitions).sum();
+        walk.phase(all, |item| {
+            let (mut index, mut partition) = (0, item);
+            while partition >= partitions(index) {
+                partition -= partitions(index);
+                index += 1;
             }
-            return;
-        }
-        let mut dealt = 0;
-        for item in 0..items {
-            let (tile, attention) = (
-                self.tile(group, item / kv_heads),
-                attention(item % kv_heads),
-            );
-            for partition in 0..(tile.position + 1).div_ceil(PARTITION) {
-                if dealt % self.threads == thread {
-                    let part = self.cpu.parts.at(item, partition);
-                    // SAFETY: each part is computed by one thread, into its own place.
-                    unsafe {
-                        let (isa, scratch) = (self.cpu.isa, &mut scratch.attention);
-                        attention.run_partition(isa, tile, partition, scratch, part);
-                    }
-                }
-                dealt += 1;
-            }
-        }
-        barrier.wait();
-        for item in (thread..items).step_by(self.threads) {
-            let (tile, attention) = (
-                self.tile(group, item / kv_heads),
-                attention(item % kv_heads),
-            );
-            let (parts, stride) = (self.cpu.parts.at(item, 0), self.cpu.parts.stride);
-            // SAFETY: all parts are there since the barrier; each item is finished by one thread.
-            unsafe { attention.finish(self.cpu.isa, tile, &mut scratch.attention, parts, stride) };
-        }
+            let (tile, attention) = of(index);
+            let part = self.cpu.parts.at(index, partition);
+            // SAFETY: each part is computed by one thread, into its own place.
+            unsafe { attention.run_partition(isa, tile, partition, scratch, part) };
+        });
+        walk.phase(count, |index| {
+            let (tile, attention) = of(index);
+            let (parts, stride) = (self.cpu.parts.at(index, 0), self.cpu.parts.stride);
+            // SAFETY: all parts are there since the phase before; each item is finished by one thread.
+            unsafe { attention.finish(isa, tile, scratch, parts, stride) };
+        })
     }
 
     fn tile(&self, group: usize, index: usize) -> QueryTile<'a> {
@@ -391,7 +398,7 @@ impl<'a> Run<'a> {
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
             kept.clear();
             for row in 0..rows_of(*dim, &self.cpu.state) {
-                // SAFETY: between two barriers, nobody writes.
+                // SAFETY: the only item of its phase: nobody writes.
                 kept.extend_from_slice(unsafe { slice.row(row) });
             }
         }

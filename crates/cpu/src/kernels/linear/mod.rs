@@ -61,7 +61,10 @@ impl Linear<'_> {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => unsafe { x86::run(self, isa, panels, &mut room.0) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => unreachable!("{isa} is never chosen here"),
+            Isa::Avx2 | Isa::Avx512 => {
+                let _ = room;
+                unreachable!("{isa} is never chosen here")
+            }
         }
     }
 
