@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import resource
 import socket
 import struct
 import time
@@ -222,6 +223,38 @@ class ClientsThatStall(unittest.TestCase):
                     seen[2] += part
             self.assertNotIn(b"[DONE]", seen[2])
         stalled[2].close()
+
+
+class ClientsThatSayNothing(unittest.TestCase):
+    """More of them than the server takes connections; each new one pushes out the one that was silent longest."""
+
+    COUNT = 10_000
+
+    def tearDown(self):
+        all_served(self)
+
+    def test_ten_thousand_idle_connections_keep_nobody_waiting(self):
+        open_files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.assertGreater(most, self.COUNT + 100, "the system allows this test too few open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (open_files, most))
+        memory_before = server.resident_bytes()
+        silent = []
+        self.addCleanup(lambda: [stream.close() for stream in silent])
+        begun = head("/v1/chat/completions", 100)
+        longest = 0.0
+        for number in range(self.COUNT):
+            stream = connect()
+            # In turn: nothing at all, a part of the head, a part of the body.
+            stream.sendall([b"", begun[: len(begun) // 2], begun + b"{"][number % 3])
+            silent.append(stream)
+            if number % 1000 == 999:
+                start = time.monotonic()
+                self.assertEqual(normal_answer(), answer_before)
+                longest = max(longest, time.monotonic() - start)
+        # The limit on silence is 30 seconds: nobody waited for that.
+        self.assertLess(longest, 10)
+        self.assertLess(server.resident_bytes() - memory_before, 64 << 20)
 
 
 def dechunked(answer):

@@ -268,8 +268,8 @@ impl ChoiceText {
 mod tests {
     use super::*;
     use crate::job::AbortFlags;
+    use crate::tape::{TapeWriter, tape};
     use mettle_text::GgufVocab;
-    use tokio::sync::mpsc::{Sender, channel};
 
     /// Bytes are spelled as byte-level vocabularies do; 6 and 7 are the halves of an é, 8 is special.
     const TOKENS: [&str; 9] = ["a", "b", "c", "Ġ", "STOP", "ST", "Ã", "©", "<end>"];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     struct Source {
-        events: Sender<Event>,
+        events: TapeWriter,
         abort: Arc<AbortFlags>,
     }
 
@@ -300,7 +300,7 @@ mod tests {
                 logprobs: None,
                 is_stop,
             };
-            self.events.try_send(event).unwrap();
+            self.events.write(event);
         }
 
         fn end(&self, reason: FinishReason, completion: usize) {
@@ -317,7 +317,7 @@ mod tests {
                 timings,
                 pooled: None,
             };
-            self.events.try_send(Event::Finished(finished)).unwrap();
+            self.events.write(Event::Finished(finished));
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn start(options: AnswerOptions) -> (Source, Answer) {
-        let (events, receiver) = channel(50);
+        let (events, receiver) = tape(50);
         let abort = Arc::new(AbortFlags::new(1));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 1);
         let answer = Answer::new(stream, tokenizer(), options);
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn choices_have_texts_and_stops_of_their_own() {
-        let (events, receiver) = channel(50);
+        let (events, receiver) = tape(50);
         let abort = Arc::new(AbortFlags::new(2));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 2);
         let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));
@@ -351,7 +351,7 @@ mod tests {
                 logprobs: None,
                 is_stop: false,
             };
-            events.try_send(event).unwrap();
+            events.write(event);
         }
         for (choice, reason) in [(0, FinishReason::Abort), (1, FinishReason::Length)] {
             let finished = Finished {
@@ -361,7 +361,7 @@ mod tests {
                 timings: Timings::default(),
                 pooled: None,
             };
-            events.try_send(Event::Finished(finished)).unwrap();
+            events.write(Event::Finished(finished));
         }
         let mut texts = [String::new(), String::new()];
         let mut ends = Vec::new();

@@ -9,6 +9,7 @@ use crate::sampler::Sampler;
 use crate::scheduler::{Budget, Scheduler, SchedulerOptions};
 use crate::stats::{Histograms, SharedStats, Stats, StepRecord};
 use crate::stream::RequestStream;
+use crate::tape::tape;
 use crate::worker::{Command, Worker};
 use mettle_plan::{Counts, Executable, GroupPages, OutputKind, Retention, StepInput};
 use std::hash::{BuildHasher, RandomState};
@@ -181,9 +182,9 @@ impl EngineHandle {
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|live| EngineError::QueueFull { live, limit })?;
         let capacity = Job::events_at_most(&request);
-        let (events, receiver) = tokio::sync::mpsc::channel(capacity);
+        let (events, reader) = tape(capacity);
         let abort = Arc::new(AbortFlags::new(request.n));
-        let stream = RequestStream::new(receiver, abort.clone(), request.prompt.len(), request.n);
+        let stream = RequestStream::new(reader, abort.clone(), request.prompt.len(), request.n);
         let seed = request.sampling.seed.unwrap_or_else(random_seed);
         let job = Job::new(request, seed, shared.limits.vocabulary, events, abort);
         shared.stats.inbox.fetch_add(1, Ordering::Relaxed);

@@ -2,11 +2,11 @@
 
 use crate::event::{Event, Finished};
 use crate::request::Request;
+use crate::tape::TapeWriter;
 use crate::token_mask::TokenMask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
-use tokio::sync::mpsc::Sender;
 
 /// How the reader of a stream asks for its end.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub allowed: Option<TokenMask>,
     pub submitted: Instant,
     abort: Arc<AbortFlags>,
-    events: Sender<Event>,
+    events: TapeWriter,
     /// Choices that have not ended.
     open: AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl Job {
         request: Request,
         seed: u64,
         vocabulary: usize,
-        events: Sender<Event>,
+        events: TapeWriter,
         abort: Arc<AbortFlags>,
     ) -> Job {
         Job {
@@ -68,7 +68,7 @@ impl Job {
         }
     }
 
-    /// Events that a request may send at the most, so that its channel has room for all and the worker never waits for
+    /// Events that a request may send at the most, so that its tape has room for all and the worker never waits for
     /// a reader: tokens, the ends, the prompt's log-probabilities.
     pub fn events_at_most(request: &Request) -> usize {
         let of_choice = request.max_tokens.saturating_add(1);
@@ -86,9 +86,8 @@ impl Job {
             .is_some_and(|deadline| now >= deadline)
     }
 
-    /// The channel has room, so only a dropped stream refuses an event: nobody is left to tell.
     pub fn send(&self, event: Event) {
-        let _ = self.events.try_send(event);
+        self.events.write(event);
     }
 
     /// Takes note that one choice is about to end; true for the last one. Before `end`: who reads that event may submit

@@ -46,6 +46,7 @@ mod scheduler;
 mod stats;
 mod stop_finder;
 mod stream;
+mod tape;
 mod token_mask;
 mod worker;
 

@@ -3,13 +3,13 @@
 
 use crate::event::{Event, FinishReason, Finished, Timings, Usage};
 use crate::job::AbortFlags;
+use crate::tape::TapeReader;
 use std::sync::Arc;
-use tokio::sync::mpsc::Receiver;
 
 /// The events of one request. Dropping it aborts the request.
 #[derive(Debug)]
 pub struct RequestStream {
-    events: Receiver<Event>,
+    events: TapeReader,
     abort: Arc<AbortFlags>,
     prompt: usize,
     /// Tokens of each choice, and whether it has ended.
@@ -18,7 +18,7 @@ pub struct RequestStream {
 
 impl RequestStream {
     pub(crate) fn new(
-        events: Receiver<Event>,
+        events: TapeReader,
         abort: Arc<AbortFlags>,
         prompt: usize,
         choices: usize,
@@ -39,14 +39,14 @@ impl RequestStream {
     /// The next event, waiting for it; `None` after the last choice's terminal one. Not for use inside async code.
     pub fn recv(&mut self) -> Option<Event> {
         let open = self.first_open()?;
-        let event = self.events.blocking_recv();
+        let event = self.events.read_blocking();
         Some(self.note(event, open))
     }
 
     /// The next event; `None` after the last choice's terminal one.
     pub async fn recv_async(&mut self) -> Option<Event> {
         let open = self.first_open()?;
-        let event = self.events.recv().await;
+        let event = self.events.read().await;
         Some(self.note(event, open))
     }
 

@@ -1,4 +1,4 @@
-//! The decode step allocates nothing but blocks of the event channels whose readers lag behind, whatever is sampled.
+//! The decode step allocates nothing, whatever is sampled and whether or not its tokens are read.
 
 use mettle_engine::mock::{MockExecutable, MockStep};
 use mettle_engine::{Engine, EngineOptions, Request, RequestStream, SamplingParams};
@@ -112,9 +112,7 @@ fn a_decode_step_does_not_allocate() {
         for batch in [1, 24] {
             for are_read in [false, true] {
                 let count = allocations_in_1000_steps(&sampling, batch, are_read);
-                println!("batch {batch}, read: {are_read}: {count} allocations in 1000 steps");
-                // Tokio's channel takes a block for every 32 events, unless its reader has given one back.
-                assert!(count <= batch as u64 * (1000 / 32 + 1), "{count}");
+                assert_eq!(count, 0, "batch {batch}, read: {are_read}");
             }
         }
     }

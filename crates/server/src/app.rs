@@ -65,7 +65,8 @@ pub struct AppOptions {
     pub page: Option<fn(&str) -> Option<Asset>>,
     /// The largest body, in bytes.
     pub body_limit: usize,
-    /// Connections open at a time; more wait to be accepted.
+    /// Connections open at a time. For one more, the client that has been silent longest gives way; where all are being
+    /// answered, it waits.
     pub max_connections: usize,
     /// How long a connection may take to send the head of a request, the wait for its first byte included.
     pub head_timeout: Duration,

@@ -3,12 +3,14 @@
 //! [`App`] holds what requests need (an engine handle, a tokenizer, names and keys), [`router`] the routes, and [`serve`]
 //! runs them until told to stop. A request is parsed and checked at the edge; JSON never reaches the engine.
 
+mod activity;
 mod answers;
 mod app;
 mod auth;
 mod body;
 mod chat;
 mod completions;
+mod connections;
 mod constraints;
 mod cors;
 mod embeddings;

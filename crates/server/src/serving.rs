@@ -1,22 +1,27 @@
 //! Owns the life of the server: accepting connections, closing those that say nothing, and letting requests end before
 //! it does.
 
+use crate::activity::Activity;
 use crate::app::App;
+use crate::connections::Connections;
 use crate::patient::Patient;
 use crate::routes::router;
 use axum::Router;
 use axum::serve::Listener;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// How long a connection that was told to leave may take to send what is left of its answer.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 32 << 10;
@@ -39,44 +44,62 @@ pub async fn serve(
         .max_buf_size(MAX_HEAD)
         .header_read_timeout(app.options.head_timeout);
     let (stopping, stopped) = watch::channel(());
-    // Cuts the connections off when it is dropped.
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::new(app.options.max_connections);
     let mut stop = pin!(stop);
+    // Accepted, and without a place yet.
+    let mut next: Option<TcpStream> = None;
     loop {
-        let has_room = connections.len() < app.options.max_connections;
+        if let Some(stream) = next.take_if(|_| connections.has_room()) {
+            connections.add(|activity, leave| {
+                let stream = Patient::new(stream, app.options.write_timeout);
+                converse(
+                    stream,
+                    builder.clone(),
+                    routes.clone(),
+                    activity,
+                    leave,
+                    stopped.clone(),
+                )
+            });
+        }
         tokio::select! {
             () = &mut stop => break,
             // The listener itself waits and tries again where the system has no file left for it.
-            (stream, _) = Listener::accept(&mut listener), if has_room => {
-                connections.spawn(converse(stream, builder.clone(), routes.clone(), app.options.write_timeout, stopped.clone()));
-            }
-            Some(_) = connections.join_next() => {}
+            (stream, _) = Listener::accept(&mut listener), if next.is_none() => next = Some(stream),
+            () = connections.changed() => {}
         }
     }
     app.drain();
-    drop((listener, stopping));
-    let all_end = async { while connections.join_next().await.is_some() {} };
+    drop((listener, next, stopping));
     // An error means that the time is over.
-    let _ = tokio::time::timeout(drain, all_end).await;
+    let _ = tokio::time::timeout(drain, connections.all_ended()).await;
     Ok(())
 }
 
-/// Answers the requests of one connection until it ends, or until the server stops (`stopping` is closed) and the
-/// request under way is answered. How a connection ends is its client's business.
+/// Answers the requests of one connection until it ends, is told to leave, or the server stops (`stopping` is closed); the
+/// request under way is answered first. How a connection ends is its client's business.
 async fn converse(
-    stream: TcpStream,
+    stream: Patient,
     builder: Builder<TokioExecutor>,
     routes: Router,
-    write_timeout: Duration,
+    activity: Arc<Activity>,
+    leave: Arc<Notify>,
     mut stopping: watch::Receiver<()>,
 ) {
-    // A token is sent when it is made, not when a packet is full. Without it the answer is as right, only later.
-    let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(routes);
-    let stream = Patient::new(stream, write_timeout);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let answer = {
+        let activity = activity.clone();
+        service_fn(move |request| activity.clone().answer(routes.clone(), request))
+    };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = leave.notified() => {
+            connection.as_mut().graceful_shutdown();
+            // What is left then is a client that has sent half a request, or does not read its answer.
+            while timeout(LEAVING, connection.as_mut()).await.is_err()
+                && activity.waited_for_since().is_none() {}
+            return;
+        }
         _ = stopping.changed() => {}
     }
     connection.as_mut().graceful_shutdown();

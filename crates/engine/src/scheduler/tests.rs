@@ -9,9 +9,9 @@ use crate::pooling::Pooling;
 use crate::request::{Limits, Request};
 use crate::sampler::philox::choice_seed;
 use crate::sampler::{Draw, Penalties, Sampler, SamplingParams};
+use crate::tape::{TapeReader, tape};
 use mettle_plan::{Executable, GroupPages, OutputKind, PageLayout, Retention};
 use proptest::prelude::*;
-use tokio::sync::mpsc::Receiver;
 
 const VOCABULARY: usize = 23;
 
@@ -80,7 +80,7 @@ fn expected_vector(layout: &PageLayout, prompt: &[u32], pooling: Pooling) -> Vec
 /// A request as its caller sees it.
 struct Caller {
     request: Request,
-    events: Option<Receiver<Event>>,
+    events: Option<TapeReader>,
     abort: Arc<AbortFlags>,
     tokens: Vec<Vec<u32>>,
     ends: Vec<Option<FinishReason>>,
@@ -303,7 +303,7 @@ impl World {
             return;
         }
         let capacity = Job::events_at_most(&request);
-        let (events, receiver) = tokio::sync::mpsc::channel(capacity);
+        let (events, receiver) = tape(capacity);
         let abort = Arc::new(AbortFlags::new(request.n));
         let seed = request.sampling.seed.unwrap_or(0);
         let job = Job::new(request.clone(), seed, VOCABULARY, events, abort.clone());
@@ -413,7 +413,7 @@ impl Caller {
         let Some(events) = &mut self.events else {
             return;
         };
-        while let Ok(event) = events.try_recv() {
+        while let Some(event) = events.try_read() {
             match event {
                 Event::Token { choice, id, .. } => {
                     assert_eq!(self.ends[choice], None, "a token after the end");

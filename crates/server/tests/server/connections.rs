@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+const JSON: &str = "Content-Type: application/json\r\n";
 const KEPT_ALIVE: &[u8] = b"GET /version HTTP/1.1\r\nHost: test\r\n\r\n";
 
 fn server(max_connections: usize, head_timeout: Duration) -> Server {
@@ -22,6 +23,7 @@ fn server(max_connections: usize, head_timeout: Duration) -> Server {
             std::thread::sleep(Duration::from_millis(20));
             MockStep::Run
         }),
+        max_sequences: 3,
         ..Setup::default()
     })
 }
@@ -38,12 +40,21 @@ fn read_to_close(mut stream: &TcpStream) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Reads until the text ends in `mark`.
+fn read_until(mut stream: &TcpStream, mark: &str) -> String {
+    let mut seen = String::new();
+    while !seen.ends_with(mark) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        seen.push(char::from(byte[0]));
+    }
+    seen
+}
+
 /// Asks on a connection that stays open afterwards.
 fn ask_and_stay(mut stream: &TcpStream) {
     stream.write_all(KEPT_ALIVE).unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
+    assert!(read_until(stream, "}").starts_with("HTTP/1.1 200"));
 }
 
 #[test]
@@ -69,11 +80,66 @@ fn connections_that_do_not_send_a_request_in_time_are_closed() {
     assert_eq!(answer["usage"]["completion_tokens"], 30);
 }
 
+/// Asks for an answer that takes seconds and reads until its first token.
+fn begin_long_answer(server: &Server) -> TcpStream {
+    let body = json!({"prompt": [1, 2], "max_tokens": 200, "ignore_eos": true, "stream": true})
+        .to_string();
+    let stream = send(
+        server.address,
+        "POST",
+        "/v1/completions",
+        JSON,
+        body.as_bytes(),
+    );
+    read_until(&stream, "data:");
+    stream
+}
+
 #[test]
-fn connections_beyond_the_limit_wait_for_a_place() {
+fn at_the_limit_who_was_silent_longest_gives_way() {
     let server = server(3, PATIENCE);
-    let mut open: Vec<_> = (0..3).map(|_| connect(server.address)).collect();
-    open.iter().for_each(ask_and_stay);
+    let answered = begin_long_answer(&server);
+    let (first, second) = (connect(server.address), connect(server.address));
+    ask_and_stay(&first);
+    ask_and_stay(&second);
+    // The first has spoken last now; nobody gives way as long as there is no fourth.
+    ask_and_stay(&first);
+    ask_and_stay(&second);
+    ask_and_stay(&first);
+    assert_eq!(server.get("/version").status, 200);
+    assert_eq!(
+        read_to_close(&second).lines().next(),
+        None,
+        "the second is closed and was told nothing more"
+    );
+    // The place of the one that asked is free again.
+    ask_and_stay(&first);
+    assert!(read_to_close(&answered).contains("[DONE]"));
+}
+
+#[test]
+fn half_a_request_gives_way_too() {
+    let server = server(2, PATIENCE);
+    let mut head = connect(server.address);
+    head.write_all(b"GET /version HTTP/1.1\r\nHo").unwrap();
+    let mut body = connect(server.address);
+    let half =
+        format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 50\r\n\r\n{{");
+    body.write_all(half.as_bytes()).unwrap();
+    let mut others = Vec::new();
+    for silent in [&head, &body] {
+        assert_eq!(server.get("/version").status, 200);
+        read_to_close(silent);
+        // Takes the place that is free now.
+        others.push(connect(server.address));
+        ask_and_stay(&others[others.len() - 1]);
+    }
+}
+
+#[test]
+fn where_all_are_being_answered_one_more_waits() {
+    let server = server(3, PATIENCE);
+    let mut open: Vec<_> = (0..3).map(|_| begin_long_answer(&server)).collect();
     let mut waiting = send(server.address, "GET", "/version", "", b"");
     waiting
         .set_read_timeout(Some(Duration::from_millis(300)))
@@ -85,6 +151,18 @@ fn connections_beyond_the_limit_wait_for_a_place() {
     assert_eq!(receive(waiting).status, 200);
     // The place is free again.
     assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn a_crowd_of_silent_connections_keeps_nobody_waiting() {
+    let server = server(20, PATIENCE);
+    let mut crowd = Vec::new();
+    for _ in 0..30 {
+        crowd.extend((0..10).map(|_| connect(server.address)));
+        let start = Instant::now();
+        assert_eq!(server.get("/version").status, 200);
+        assert!(start.elapsed() < PATIENCE / 4);
+    }
 }
 
 #[test]
