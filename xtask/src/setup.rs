@@ -13,6 +13,9 @@ pub const HOW_TO_GET_CLANG: &str =
 pub const HOW_TO_GET_DEBIAN_RUST: &str =
     "apt-get install rustc-web cargo-web rust-web-src rust-web-clippy";
 
+/// What links for ARM, and what runs it.
+pub const HOW_TO_GET_ARM_TOOLS: &str = "a linker for ARM and an emulator of it (Debian, Ubuntu: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)";
+
 /// What the drivers of the tests from outside run with.
 pub const HOW_TO_GET_PYTHON: &str = "Python 3.11 with venv and pip that reach a package index (Debian: apt-get install python3-venv)";
 
@@ -55,6 +58,19 @@ pub fn debian_rust() -> Result<bool> {
         programs.iter().all(|program| runs(program, &["--version"]))
             && Path::new(DEBIAN_STD).exists()
             && debian_rustc_is_new_enough()
+    })
+}
+
+/// Whether programs for ARM can be linked and run here; installed now if need be and possible.
+pub fn arm_tools() -> Result<bool> {
+    let packages = [
+        "gcc-aarch64-linux-gnu",
+        "libc6-dev-arm64-cross",
+        "qemu-user",
+    ];
+    let programs = ["aarch64-linux-gnu-gcc", "qemu-aarch64"];
+    present_or_installed("a linker and an emulator for ARM", &packages, || {
+        programs.iter().all(|program| runs(program, &["--version"]))
     })
 }
 

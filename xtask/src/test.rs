@@ -1,7 +1,7 @@
 //! Owns the test command: set up, check, test.
 
 use crate::steps::{cargo, step};
-use crate::{clients, fuzz, macos, mutate, setup, tidy};
+use crate::{arm, clients, fuzz, macos, mutate, setup, tidy};
 use anyhow::{Result, bail};
 
 /// Random cases a property test runs in `--full`; the default is proptest's 256.
@@ -78,6 +78,12 @@ pub fn run(full: bool) -> Result<()> {
     step("tests", &mut tests)?;
     not_run.extend(clients::check(None, full)?);
     if full {
+        // On an ARM processor the tests above were these.
+        if !cfg!(target_arch = "aarch64")
+            && let Some(needed) = arm::check()?
+        {
+            not_run.push(format!("the CPU backend's tests on ARM: {needed}"));
+        }
         if !features.is_empty() {
             mutate::run("")?;
         }

@@ -43,6 +43,8 @@ pub struct Machine {
     pub logical_cores: usize,
     /// Where the system tells.
     pub physical_cores: Option<usize>,
+    /// Where some are slower than others: how many are not.
+    pub fast_cores: Option<usize>,
     pub features: Vec<String>,
     pub memory_bytes: Option<u64>,
     pub free_memory_bytes: Option<u64>,
@@ -69,6 +71,15 @@ impl Machine {
                 ..from_sysctl(sysctl)
             },
         }
+    }
+
+    /// One for each fast core that this process may use: two threads on one core share its arithmetic, and slow cores
+    /// would be waited for.
+    pub fn worthwhile_threads(&self) -> usize {
+        let cores = self.fast_cores.or(self.physical_cores);
+        cores.map_or(self.logical_cores, |cores| {
+            cores.clamp(1, self.logical_cores)
+        })
     }
 }
 
@@ -123,6 +134,7 @@ fn from_sysctl(ask: impl Fn(&str) -> Option<String>) -> Machine {
         processor: ask("machdep.cpu.brand_string")
             .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         physical_cores: number("hw.physicalcpu").map(|cores| cores as usize),
+        fast_cores: number("hw.perflevel0.physicalcpu").map(|cores| cores as usize),
         features: apple.map(|(_, name)| (*name).to_owned()).collect(),
         memory_bytes: number("hw.memsize"),
         ..Machine::default()
@@ -169,11 +181,30 @@ mod tests {
     }
 
     #[test]
+    fn threads_are_worth_having_for_fast_cores_that_may_be_used() {
+        let threads = |logical_cores, physical_cores, fast_cores| {
+            let machine = Machine {
+                logical_cores,
+                physical_cores,
+                fast_cores,
+                ..Machine::default()
+            };
+            machine.worthwhile_threads()
+        };
+        assert_eq!(threads(8, Some(4), None), 4);
+        assert_eq!(threads(2, Some(4), None), 2);
+        assert_eq!(threads(8, None, None), 8);
+        assert_eq!(threads(12, Some(12), Some(8)), 8);
+        assert_eq!(threads(4, Some(12), Some(8)), 4);
+    }
+
+    #[test]
     fn a_mac_is_asked() {
         let machine = from_sysctl(|name| {
             let value = match name {
                 "machdep.cpu.brand_string" => "Apple M9",
                 "hw.physicalcpu" => "12",
+                "hw.perflevel0.physicalcpu" => "8",
                 "hw.memsize" => "1024",
                 "hw.optional.arm.FEAT_I8MM" => "1",
                 "hw.optional.arm.FEAT_BF16" => "0",
@@ -185,6 +216,7 @@ mod tests {
             (machine.processor.as_str(), machine.physical_cores),
             ("Apple M9", Some(12))
         );
+        assert_eq!(machine.fast_cores, Some(8));
         assert_eq!(
             (machine.memory_bytes, machine.features),
             (Some(1024), vec!["i8mm".to_owned()])

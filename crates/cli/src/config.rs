@@ -133,6 +133,7 @@ pub fn engine_flags(model: Option<&String>, args: &EngineArgs) -> Flags {
     };
     set("model", model);
     set("threads", args.threads.as_ref());
+    set("cpu-isa", args.cpu_isa.as_ref());
     set("device", args.device.as_ref());
     set("kv-cache-dtype", args.kv_cache_dtype.as_ref());
     set("kv-memory", args.kv_memory.as_ref());

@@ -40,7 +40,12 @@ impl Candidate {
 
 /// The backends to try, best first. A device that was named and is not there is an error; `auto` takes what there is.
 pub fn candidates(settings: &Settings) -> anyhow::Result<Vec<Candidate>> {
-    let cpu = |reason: String| Candidate::new(CpuBackend::new(settings.threads), reason);
+    let cpu = |reason: String| {
+        Candidate::new(
+            CpuBackend::with_isa(settings.threads, settings.cpu_isa),
+            reason,
+        )
+    };
     let or_cpu = |first: Candidate| {
         let reason = format!("{} cannot run this model", first.backend.name());
         vec![first, cpu(reason)]

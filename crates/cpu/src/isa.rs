@@ -2,39 +2,81 @@
 
 use std::fmt;
 
+/// Sets of another architecture do not exist, so that none can be chosen by mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// Plain Rust: the reference for all others.
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
     /// The same with AVX-512 F, BW, VL and VNNI.
+    #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// What every 64-bit ARM has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// The same with dot products of bytes (all Apple processors).
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod,
+    /// The same with products of 2 x 8 matrices of bytes (Apple's from M2 on).
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm,
 }
 
 impl Isa {
     /// The best set this processor has.
     pub fn detect() -> Isa {
+        *Isa::available()
+            .last()
+            .expect("the reference is always there")
+    }
+
+    /// The sets this processor can run, the reference first and the best last.
+    pub fn available() -> Vec<Isa> {
+        let mut sets = vec![Isa::Scalar];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
         {
-            let wide = is_x86_feature_detected!("avx512f")
+            sets.push(Isa::Avx2);
+            if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vnni");
-            return if wide { Isa::Avx512 } else { Isa::Avx2 };
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                sets.push(Isa::Avx512);
+            }
         }
-        Isa::Scalar
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected;
+            sets.push(Isa::Neon);
+            if is_aarch64_feature_detected!("dotprod") {
+                sets.push(Isa::NeonDotprod);
+                if is_aarch64_feature_detected!("i8mm") {
+                    sets.push(Isa::NeonI8mm);
+                }
+            }
+        }
+        sets
     }
 
-    /// The sets this processor can run, the reference first.
-    pub fn available() -> Vec<Isa> {
-        match Isa::detect() {
-            Isa::Scalar => vec![Isa::Scalar],
-            Isa::Avx2 => vec![Isa::Scalar, Isa::Avx2],
-            Isa::Avx512 => vec![Isa::Scalar, Isa::Avx2, Isa::Avx512],
+    /// A short name, as it stands in the names of kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDotprod => "neon_dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => "neon_i8mm",
         }
     }
 }
@@ -43,8 +85,16 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Isa::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "AVX2+FMA+F16C",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "AVX-512 VNNI",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "NEON",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDotprod => "NEON+dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => "NEON+dotprod+i8mm",
         })
     }
 }
@@ -68,10 +118,27 @@ macro_rules! for_each_isa {
                 // SAFETY: these values are made only where the processor has the features.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 | $crate::isa::Isa::Avx512 => unsafe { avx2($($arg),*) },
-                #[cfg(not(target_arch = "x86_64"))]
-                _ => unreachable!("{isa} is never chosen here"),
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Isa::Neon
+                | $crate::isa::Isa::NeonDotprod
+                | $crate::isa::Isa::NeonI8mm => body::<$crate::lanes::Neon>($($arg),*),
             }
         }
     };
 }
 pub(crate) use for_each_isa;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests under an emulator ask for the set they are meant for: without it, all would pass on the reference alone.
+    #[test]
+    fn the_best_set_is_the_one_asked_for() {
+        let sets = Isa::available();
+        assert_eq!(sets.first(), Some(&Isa::Scalar));
+        if let Ok(expected) = std::env::var("METTLE_TEST_ISA") {
+            assert_eq!(Isa::detect().name(), expected, "of {sets:?}");
+        }
+    }
+}

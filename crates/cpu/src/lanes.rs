@@ -2,6 +2,14 @@
 //!
 //! Every operation is the IEEE one, lane by lane, so all implementations give the same bits.
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(target_arch = "aarch64")]
+pub use neon::{Neon, widen_halves};
+
+use crate::kernels::order;
+
 /// Eight f32.
 ///
 /// Kernels use neither closures nor iterator adapters around them: those are compiled without the instructions and may
@@ -48,10 +56,10 @@ pub trait Lanes: Copy {
     /// The bits of the largest magnitude of 32 values, where infinities and NaN are the largest.
     fn largest_magnitude(values: [Self; 4]) -> u32;
 
-    /// Writes 32 whole numbers of 15 bits, the middle two of every four swapped, and gives their sum.
+    /// Writes 32 whole numbers of 15 bits in the `order` of a block of activations, and gives their sum.
     ///
     /// # Safety
-    /// 32 integers can be written at `p`.
+    /// There are 32 integers at `p`, and nobody else touches them.
     unsafe fn store_integers(values: [Self; 4], p: *mut i16) -> i32;
 
     /// Asks for the cache line at `p`, which may be anywhere.
@@ -190,12 +198,12 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn store_integers(values: [Plain; 4], p: *mut i16) -> i32 {
+        // SAFETY: the caller's promise.
+        let integers = unsafe { &mut *p.cast::<[i16; 32]>() };
         let mut sum = 0;
         for column in 0..32 {
             let integer = values[column / 8].0[column % 8] as i32;
-            let place = crate::kernels::activations::place_of(column);
-            // SAFETY: the caller's promise.
-            unsafe { p.add(place).write(integer as i16) };
+            order::set(integers, column, integer as i16);
             sum += integer;
         }
         sum

@@ -3,31 +3,49 @@
 use crate::isa::Isa;
 use mettle_tensor::DType;
 
+/// `linear/TYPE/SET`. Names are constants: the decode step, which counts them, makes no strings.
 pub fn linear(dtype: DType, isa: Isa) -> &'static str {
-    match (dtype, isa) {
-        (DType::F32, Isa::Scalar) => "linear/f32/scalar",
-        (DType::F16, Isa::Scalar) => "linear/f16/scalar",
-        (DType::BF16, Isa::Scalar) => "linear/bf16/scalar",
-        (DType::Q4_0, Isa::Scalar) => "linear/q4_0/scalar",
-        (DType::Q4_1, Isa::Scalar) => "linear/q4_1/scalar",
-        (DType::Q8_0, Isa::Scalar) => "linear/q8_0/scalar",
-        (DType::Q4_K, Isa::Scalar) => "linear/q4_k/scalar",
-        (DType::Q6_K, Isa::Scalar) => "linear/q6_k/scalar",
-        (DType::F32, Isa::Avx2) => "linear/f32/avx2",
-        (DType::F16, Isa::Avx2) => "linear/f16/avx2",
-        (DType::BF16, Isa::Avx2) => "linear/bf16/avx2",
-        (DType::Q4_0, Isa::Avx2) => "linear/q4_0/avx2",
-        (DType::Q4_1, Isa::Avx2) => "linear/q4_1/avx2",
-        (DType::Q8_0, Isa::Avx2) => "linear/q8_0/avx2",
-        (DType::Q4_K, Isa::Avx2) => "linear/q4_k/avx2",
-        (DType::Q6_K, Isa::Avx2) => "linear/q6_k/avx2",
-        (DType::F32, Isa::Avx512) => "linear/f32/avx512",
-        (DType::F16, Isa::Avx512) => "linear/f16/avx512",
-        (DType::BF16, Isa::Avx512) => "linear/bf16/avx512",
-        (DType::Q4_0, Isa::Avx512) => "linear/q4_0/avx512",
-        (DType::Q4_1, Isa::Avx512) => "linear/q4_1/avx512",
-        (DType::Q8_0, Isa::Avx512) => "linear/q8_0/avx512",
-        (DType::Q4_K, Isa::Avx512) => "linear/q4_k/avx512",
-        (DType::Q6_K, Isa::Avx512) => "linear/q6_k/avx512",
+    macro_rules! of_every_type {
+        ($set:literal) => {
+            match dtype {
+                DType::F32 => concat!("linear/f32/", $set),
+                DType::F16 => concat!("linear/f16/", $set),
+                DType::BF16 => concat!("linear/bf16/", $set),
+                DType::Q4_0 => concat!("linear/q4_0/", $set),
+                DType::Q4_1 => concat!("linear/q4_1/", $set),
+                DType::Q8_0 => concat!("linear/q8_0/", $set),
+                DType::Q4_K => concat!("linear/q4_k/", $set),
+                DType::Q6_K => concat!("linear/q6_k/", $set),
+            }
+        };
+    }
+    match isa {
+        Isa::Scalar => of_every_type!("scalar"),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => of_every_type!("avx2"),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => of_every_type!("avx512"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => of_every_type!("neon"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDotprod => of_every_type!("neon_dotprod"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm => of_every_type!("neon_i8mm"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_of_its_type_and_set() {
+        for dtype in DType::ALL {
+            for isa in Isa::available() {
+                let expected =
+                    format!("linear/{}/{}", dtype.to_string().to_lowercase(), isa.name());
+                assert_eq!(linear(dtype, isa), expected);
+            }
+        }
     }
 }

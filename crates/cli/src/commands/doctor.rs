@@ -91,7 +91,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<()> {
 }
 
 fn backends(settings: &Settings) -> Vec<BackendReport> {
-    let cpu = CpuBackend::new(settings.threads);
+    let cpu = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     vec![
         gpu("metal", MetalGpu::open),
         gpu("cuda", CudaGpu::open),
@@ -136,7 +136,7 @@ fn decode(model: &Model, settings: &Settings, ceilings: &Ceilings) -> anyhow::Re
         repeats: 3,
         vocabulary: model.vocab_size,
     };
-    let backend = CpuBackend::new(settings.threads);
+    let backend = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     let mut executable = prepare(&backend, model, settings, &options)?;
     let result = latency(&mut *executable, &options, &mut |_| {})?;
     let mut plan = model.plan();
@@ -181,7 +181,7 @@ fn advice(
             ));
         }
     }
-    if let Some(cores) = machine.physical_cores {
+    if let Some(cores) = machine.fast_cores.or(machine.physical_cores) {
         if settings.threads > cores {
             advice.push(format!(
                 "--threads {} is more than the {cores} cores; {cores} is usually faster",

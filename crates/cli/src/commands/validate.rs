@@ -160,7 +160,7 @@ fn model(args: &ValidateArgs, settings: &Settings) -> anyhow::Result<()> {
         model.architecture()
     ));
     note(&format!("device    {} ({reason})", backend.describe()));
-    let reference = CpuBackend::new(settings.threads);
+    let reference = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     note(&format!("reference {}", reference.describe()));
     let disabled = &settings.disable_pass;
     let comparison = compare(&model, &reference, &*backend, &tokens, disabled)?;

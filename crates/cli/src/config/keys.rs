@@ -55,7 +55,14 @@ pub const KEYS: &[Key] = &[
     ),
     key("device", "--device", &["METTLE_DEVICE"], "auto", ""),
     key("strict", "--strict", &["METTLE_STRICT"], "off", ""),
-    key("threads", "--threads", &["METTLE_THREADS"], "", "all cores"),
+    key(
+        "threads",
+        "--threads",
+        &["METTLE_THREADS"],
+        "",
+        "one for each core",
+    ),
+    key("cpu-isa", "--cpu-isa", &["METTLE_CPU_ISA"], "auto", ""),
     key(
         "kv-cache-dtype",
         "--kv-cache-dtype",

@@ -1,11 +1,12 @@
 //! Owns the settings as the program uses them: parsed, with errors that name the setting and where it was set.
 
 use super::{Config, ConfigError, Found, Origin};
+use mettle_bench::machine::Machine;
+use mettle_cpu::Isa;
 use mettle_engine::MAX_LOGPROBS;
 use mettle_plan::KvElement;
 use mettle_plan::passes::ALL;
 use mettle_server::{Pooling, ReasoningFormat, ToolFormat};
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -51,6 +52,7 @@ pub struct Settings {
     /// No other backend takes over when the chosen one cannot run the model.
     pub strict: bool,
     pub threads: usize,
+    pub cpu_isa: Isa,
     pub kv_element: KvElement,
     /// `None`: what the context needs, within what is free.
     pub kv_memory: Option<u64>,
@@ -105,7 +107,8 @@ impl Settings {
                 ],
             )?,
             strict: switch(config, "strict")?,
-            threads: count("threads")?.unwrap_or_else(cores),
+            threads: count("threads")?.unwrap_or_else(|| Machine::look().worthwhile_threads()),
+            cpu_isa: cpu_isa(config)?,
             kv_element: one_of(
                 config,
                 "kv-cache-dtype",
@@ -208,9 +211,13 @@ fn unlisted(text: &str) -> String {
     inner.map_or(text.to_owned(), |inner| inner.replace('"', ""))
 }
 
-/// The cores that this process may use.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+/// One of those that this processor has.
+fn cpu_isa(config: &Config) -> Result<Isa, ConfigError> {
+    let sets = Isa::available();
+    let mut known = vec![("auto", Isa::detect())];
+    known.extend(sets.iter().map(|isa| (isa.name(), *isa)));
+    one_of(config, "cpu-isa", &known)
+        .map_err(|ConfigError(text)| ConfigError(format!("{text} (what this processor has)")))
 }
 
 /// Several values separated by commas.

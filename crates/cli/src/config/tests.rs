@@ -103,7 +103,8 @@ fn the_table_shows_every_setting_and_hides_secrets() {
         model                    smollm2:135m                 default
         device                   auto                         default
         strict                   off                          default
-        threads                  (all cores)                  default
+        threads                  (one for each core)          default
+        cpu-isa                  auto                         default
         kv-cache-dtype           f16                          default
         kv-memory                (as the context needs)       default
         max-model-len            (the model's own limit)      default
@@ -185,6 +186,16 @@ fn values_that_cannot_be_used_name_their_origin() {
         "threads",
         "-1",
         expect![[r#"--threads is "-1", it must be a whole number above 0"#]],
+    );
+    let best = mettle_cpu::Isa::available()
+        .iter()
+        .map(|isa| isa.name())
+        .collect::<Vec<_>>();
+    let known = format!("auto, {}", best.join(", "));
+    let (others, last) = known.rsplit_once(", ").unwrap();
+    assert_eq!(
+        resolve(&[("cpu-isa", "mmx")], &[], "").problem(),
+        format!("--cpu-isa is \"mmx\", it must be {others} or {last} (what this processor has)")
     );
     flag(
         "port",

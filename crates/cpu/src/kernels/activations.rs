@@ -5,22 +5,18 @@
 //! then moves by 0.05 on average and 3 to 4 % of the most likely tokens change (simulated, 2 x 500 tokens); with 15 bits
 //! this backend measures 0.0009 and 0.2 % at the worst of 4 x 500. ARCHITECTURE.md has the table.
 
+use super::order;
 use crate::isa::for_each_isa;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
 use mettle_plan::BackendError;
 
-/// Where the integer of a column lies: columns 1 and 2 of every four change places. A register of weights holds four
-/// bytes of each row, which widen to the pairs (0, 2) and (1, 3) by a shift and a mask.
-pub const fn place_of(column: usize) -> usize {
-    (column & !3) | ((column & 1) << 1) | ((column >> 1) & 1)
-}
-
-/// 32 activations: `x[i] ~ integers[place_of(i)] * scale`. All of a block lies together, so that a kernel needs one
+/// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
 /// pointer a row; and blocks are 72 bytes, so that rows do not fall on the same lines of a cache.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct QuantizedBlock {
+    /// In the `order` that the processor's kernels read.
     pub integers: [i16; BLOCK],
     pub scale: f32,
     /// Scale times the sum of the integers.
@@ -30,7 +26,7 @@ pub struct QuantizedBlock {
 impl QuantizedBlock {
     /// The integer of a column.
     pub fn integer(&self, column: usize) -> i32 {
-        self.integers[place_of(column)] as i32
+        order::get(&self.integers, column)
     }
 }
 

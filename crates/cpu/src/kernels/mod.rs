@@ -20,4 +20,5 @@ pub mod exp;
 pub mod gated;
 pub mod linear;
 pub mod norm;
+pub mod order;
 pub mod rope;

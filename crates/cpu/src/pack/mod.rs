@@ -23,7 +23,7 @@ use crate::pool::share;
 use mettle_plan::BackendError;
 use mettle_tensor::{DType, TensorView, blocks};
 
-/// Rows in a panel: one f32 result each fills an AVX2 register, two panels an AVX-512 one.
+/// Rows in a panel: one f32 result each fills an AVX2 register or two of NEON, two panels an AVX-512 one.
 pub const PANEL: usize = 8;
 
 /// Columns that share an activation scale.

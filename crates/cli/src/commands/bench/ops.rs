@@ -52,7 +52,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     if kinds.is_empty() {
         bail!("no op of {} has {:?} in its name", model.name, args.filter);
     }
-    let backend = CpuBackend::new(settings.threads);
+    let backend = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     note(&format!("device    {}", backend.describe()));
     let ceilings = Ceilings::measure(settings.threads);
     note(&format!(

@@ -1,9 +1,15 @@
 //! Owns products with packed weights: `out = x · Wᵀ (+ bias) (+ residual)` for a range of panels and all rows.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+#[cfg(target_arch = "aarch64")]
+use self::arm::WidePanel;
+#[cfg(target_arch = "x86_64")]
+use self::x86::WidePanels as WidePanel;
 use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
@@ -30,20 +36,20 @@ pub struct Linear<'a> {
 }
 
 /// What one thread works in.
-pub struct Room(#[cfg(target_arch = "x86_64")] x86::WidePanels);
+pub struct Room(#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] WidePanel);
 
 impl Room {
     pub fn new() -> Result<Room, BackendError> {
         Ok(Room(
-            #[cfg(target_arch = "x86_64")]
-            x86::WidePanels::new()?,
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            WidePanel::new()?,
         ))
     }
 
     pub fn bytes(&self) -> usize {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         return self.0.bytes();
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         0
     }
 }
@@ -54,17 +60,19 @@ impl Linear<'_> {
     /// # Safety
     /// `rows` rows of input, residual and output exist; nobody writes the input or touches these output columns meanwhile.
     pub unsafe fn run(&self, isa: Isa, panels: Range<usize>, room: &mut Room) {
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = room;
         match isa {
             // SAFETY: the caller's promise.
             Isa::Scalar => unsafe { scalar::run(self, panels) },
             // SAFETY: the caller's promise; these are chosen only where the processor has them.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => unsafe { x86::run(self, isa, panels, &mut room.0) },
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => {
-                let _ = room;
-                unreachable!("{isa} is never chosen here")
-            }
+            // SAFETY: the same.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => unsafe {
+                arm::run(self, isa, panels, &mut room.0)
+            },
         }
     }
 

@@ -1,0 +1,125 @@
+//! Products with NEON. One tile does all of them: for few rows it unpacks the weights in registers, for many it reads
+//! what was unpacked once into the cache. The instruction set and the type are its parameters.
+
+mod dense;
+mod dot;
+mod tile;
+mod unpack;
+mod wide;
+
+use self::dot::{Bytes, Dot, Matrices, Words};
+use self::tile::all_tiles;
+use self::unpack::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Unpack};
+use self::wide::{CHUNK, ROWS, Wide};
+use super::{Input, Linear};
+use crate::isa::Isa;
+use crate::kernels::activations::QuantizedRows;
+use crate::pack::BLOCK;
+use mettle_tensor::DType;
+use std::ops::Range;
+
+pub use wide::WidePanel;
+
+/// Rows up to which unpacking in registers costs less than writing the result down: two tiles.
+const DIRECT_ROWS: usize = 8;
+
+/// # Safety
+/// As for `Linear::run`, and the processor has the instruction set.
+pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mut WidePanel) {
+    // SAFETY: the caller's promise, for each type alike.
+    unsafe {
+        match (linear.weights.dtype, linear.input) {
+            (DType::Q4_0, Input::Quantized(x)) => quantized::<Q4_0>(linear, isa, x, panels, room),
+            (DType::Q4_1, Input::Quantized(x)) => quantized::<Q4_1>(linear, isa, x, panels, room),
+            (DType::Q8_0, Input::Quantized(x)) => quantized::<Q8_0>(linear, isa, x, panels, room),
+            (DType::Q4_K, Input::Quantized(x)) => quantized::<Q4K>(linear, isa, x, panels, room),
+            (DType::Q6_K, Input::Quantized(x)) => quantized::<Q6K>(linear, isa, x, panels, room),
+            (DType::F32, Input::Dense(x)) => dense::dense::<dense::F32>(linear, x, panels),
+            (DType::F16, Input::Dense(x)) => dense::dense::<dense::F16>(linear, x, panels),
+            (DType::BF16, Input::Dense(x)) => dense::dense::<dense::Bf16>(linear, x, panels),
+            (dtype, _) => unreachable!("{dtype} weights were given the other kind of input"),
+        }
+    }
+}
+
+/// # Safety
+/// As for `run`.
+unsafe fn quantized<W: Unpack>(
+    linear: &Linear<'_>,
+    isa: Isa,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanel,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            Isa::Neon => all::<W, Words>(linear, x, panels, room),
+            Isa::NeonDotprod => dotprod::<W>(linear, x, panels, room),
+            Isa::NeonI8mm => i8mm::<W>(linear, x, panels, room),
+            Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
+        }
+    }
+}
+
+/// # Safety
+/// As for `run`.
+#[target_feature(enable = "dotprod")]
+unsafe fn dotprod<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanel,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Bytes>(linear, x, panels, room) }
+}
+
+/// # Safety
+/// As for `run`.
+#[target_feature(enable = "dotprod,i8mm")]
+unsafe fn i8mm<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanel,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Matrices>(linear, x, panels, room) }
+}
+
+/// # Safety
+/// As for `run`.
+#[inline(always)]
+unsafe fn all<W: Unpack, D: Dot>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanel,
+) {
+    let blocks = linear.weights.columns / BLOCK;
+    for first_row in (0..linear.rows).step_by(ROWS) {
+        let rows = first_row..linear.rows.min(first_row + ROWS);
+        for panel in panels.clone() {
+            let packed = linear.weights.panel(panel);
+            let sums = room.cleared_sums(rows.len());
+            // SAFETY: the caller's promise; a panel and a chunk of it are whole groups.
+            unsafe {
+                if linear.rows <= DIRECT_ROWS {
+                    all_tiles::<W, D, D::Single>(packed, x, rows.clone(), 0, blocks, sums);
+                } else {
+                    for first in (0..blocks).step_by(CHUNK) {
+                        let count = CHUNK.min(blocks - first);
+                        let groups = |blocks: usize| blocks / W::GROUP_BLOCKS * W::GROUP_BYTES;
+                        let wide =
+                            room.widen::<W, D>(&packed[groups(first)..groups(first + count)]);
+                        all_tiles::<Wide<W>, D, D>(wide, x, rows.clone(), first, blocks, sums);
+                    }
+                }
+                for row in rows.clone() {
+                    linear.store(panel, row, &*sums.add(row - first_row));
+                }
+            }
+        }
+    }
+}

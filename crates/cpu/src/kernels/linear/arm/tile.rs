@@ -1,0 +1,136 @@
+//! The one tile of quantized products: a panel by up to four rows.
+
+use super::dot::Dot;
+use super::unpack::Unpack;
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
+use crate::pack::{BLOCK, PANEL};
+use std::arch::aarch64::*;
+use std::ops::Range;
+
+/// Adds the products of a panel's `groups`, which start at block `first` of a row's `blocks`, with all of `rows` to their
+/// sums. A last single row takes `S`.
+///
+/// # Safety
+/// Rows have the blocks and nobody writes them, `sums` has a place for each, and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot>(
+    groups: &[u8],
+    x: &QuantizedRows,
+    rows: Range<usize>,
+    first: usize,
+    blocks: usize,
+    sums: *mut [f32; PANEL],
+) {
+    let mut row = rows.start;
+    // SAFETY: the caller's promise; tiles stay inside `rows`.
+    unsafe {
+        macro_rules! tile {
+            ($dot:ident, $m:literal) => {
+                let mut inputs = [std::ptr::null(); $m];
+                for m in 0..$m {
+                    inputs[m] = x.row(row + m, blocks * BLOCK).as_ptr().add(first);
+                }
+                tile::<W, $dot, $m>(groups, &inputs, sums.add(row - rows.start));
+                row += $m;
+            };
+        }
+        while D::ROWS == 4 && row + 4 <= rows.end {
+            tile!(D, 4);
+        }
+        while row + 2 <= rows.end {
+            tile!(D, 2);
+        }
+        while row < rows.end {
+            tile!(S, 1);
+        }
+    }
+}
+
+/// # Safety
+/// As for `all_tiles`.
+#[inline(always)]
+unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
+    groups: &[u8],
+    rows: &[*const QuantizedBlock; M],
+    sums: *mut [f32; PANEL],
+) {
+    // SAFETY: `group` is a whole group in the layout of `W`, and rows have a block for each of its blocks.
+    unsafe {
+        let sums = sums.cast::<f32>();
+        let mut totals = [[vdupq_n_f32(0.0); 2]; M];
+        for m in 0..M {
+            for half in 0..2 {
+                totals[m][half] = vld1q_f32(sums.add(PANEL * m + 4 * half));
+            }
+        }
+        let mut b = 0;
+        for group in groups.chunks_exact(W::GROUP_BYTES) {
+            for j in 0..W::GROUP_BLOCKS {
+                let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
+                let dots = products::<W, D, M>(block, rows, b);
+                let (scale, offset) = W::scales(group.as_ptr(), block);
+                for m in 0..M {
+                    // The block's scale, and the sum that offsets take.
+                    let x = vld1_f32(&raw const (*rows[m].add(b)).scale);
+                    for half in 0..2 {
+                        let dot = vcvtq_f32_s32(dots[m][half]);
+                        let scale = vmulq_lane_f32::<0>(scale[half], x);
+                        totals[m][half] = vfmaq_f32(totals[m][half], dot, scale);
+                        if W::HAS_OFFSET {
+                            totals[m][half] = vfmaq_lane_f32::<1>(totals[m][half], offset[half], x);
+                        }
+                    }
+                }
+                b += 1;
+            }
+        }
+        for m in 0..M {
+            for half in 0..2 {
+                vst1q_f32(sums.add(PANEL * m + 4 * half), totals[m][half]);
+            }
+        }
+    }
+}
+
+/// The exact products of one block of weights with block `b` of each row.
+///
+/// # Safety
+/// As for `all_tiles`.
+#[inline(always)]
+unsafe fn products<W: Unpack, D: Dot, const M: usize>(
+    block: *const u8,
+    rows: &[*const QuantizedBlock; M],
+    b: usize,
+) -> [[int32x4_t; 2]; M] {
+    // SAFETY: the caller's promise; registers may be all zeros.
+    unsafe {
+        let mut dots = [[vdupq_n_s32(0); 2]; M];
+        let zero: D::Sums = std::mem::zeroed();
+        let mut sums = [zero; M];
+        for half in 0..2 {
+            for c in [2 * half, 2 * half + 1] {
+                let w = W::arranged::<D>(block, c);
+                for m in 0..M {
+                    let integers = (&raw const (*rows[m].add(b)).integers).cast::<i8>();
+                    D::add(&mut sums[m], &w, vld1q_s8(integers.add(16 * c)));
+                }
+            }
+            if W::HAS_SUB_SCALES {
+                let scales = W::sub_scales(block, half);
+                for m in 0..M {
+                    let total = D::total(&sums[m]);
+                    for i in 0..2 {
+                        dots[m][i] = vmlaq_s32(dots[m][i], total[i], scales[i]);
+                    }
+                    sums[m] = zero;
+                }
+            }
+        }
+        if !W::HAS_SUB_SCALES {
+            for m in 0..M {
+                dots[m] = D::total(&sums[m]);
+            }
+        }
+        dots
+    }
+}

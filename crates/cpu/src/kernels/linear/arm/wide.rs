@@ -1,0 +1,128 @@
+//! Weights unpacked into the cache, for many rows: bytes in the order of the instruction set, scales in f32.
+
+use super::dot::Dot;
+use super::unpack::{Eight, Unpack, four_registers};
+use crate::memory::AlignedBytes;
+use crate::pack::{BLOCK, PANEL};
+use mettle_plan::BackendError;
+use std::arch::aarch64::*;
+use std::marker::PhantomData;
+
+/// Blocks that are unpacked at a time, whole groups of any type: 24 KB, in first-level caches of 64 KB and more.
+pub const CHUNK: usize = 64;
+
+/// Rows that go over one chunk.
+pub const ROWS: usize = 128;
+
+/// Parts of a block: integers, scales, offsets, two sets of sub-scales.
+const SCALES: usize = BLOCK * PANEL;
+const OFFSETS: usize = SCALES + 4 * PANEL;
+const SUB_SCALES: usize = OFFSETS + 4 * PANEL;
+const BYTES: usize = SUB_SCALES + 2 * 4 * PANEL;
+
+/// One thread's unpacked weights, and its sums that wait between one chunk and the next.
+pub struct WidePanel {
+    blocks: AlignedBytes,
+    sums: AlignedBytes,
+}
+
+impl WidePanel {
+    pub fn new() -> Result<WidePanel, BackendError> {
+        Ok(WidePanel {
+            blocks: AlignedBytes::zeroed("unpacked weights", CHUNK * BYTES)?,
+            sums: AlignedBytes::zeroed("unfinished sums", ROWS * size_of::<[f32; PANEL]>())?,
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.blocks.len() + self.sums.len()
+    }
+
+    /// The sums of up to `ROWS` rows, all zero.
+    pub fn cleared_sums(&mut self, rows: usize) -> *mut [f32; PANEL] {
+        self.sums.as_mut_slice()[..rows * size_of::<[f32; PANEL]>()].fill(0);
+        self.sums.base().cast()
+    }
+
+    /// Unpacks at most `CHUNK` blocks.
+    ///
+    /// # Safety
+    /// `packed` is whole groups in the layout of `W`; the processor has what `D` needs.
+    #[inline(always)]
+    pub unsafe fn widen<W: Unpack, D: Dot>(&mut self, packed: &[u8]) -> &[u8] {
+        let count = packed.len() / W::GROUP_BYTES * W::GROUP_BLOCKS;
+        let wide = &mut self.blocks.as_mut_slice()[..count * BYTES];
+        let mut out = wide.as_mut_ptr();
+        // SAFETY: the caller's promise; `wide` holds a place for each block.
+        unsafe {
+            for group in packed.chunks_exact(W::GROUP_BYTES) {
+                for j in 0..W::GROUP_BLOCKS {
+                    let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
+                    for c in 0..4 {
+                        let w = W::arranged::<D>(block, c);
+                        for i in 0..4 {
+                            vst1q_s8(out.add(64 * c + 16 * i).cast(), w[i]);
+                        }
+                    }
+                    let (scale, offset) = W::scales(group.as_ptr(), block);
+                    for i in 0..2 {
+                        vst1q_f32(out.add(SCALES + 16 * i).cast(), scale[i]);
+                        vst1q_f32(out.add(OFFSETS + 16 * i).cast(), offset[i]);
+                    }
+                    for half in 0..if W::HAS_SUB_SCALES { 2 } else { 0 } {
+                        let scales = W::sub_scales(block, half);
+                        for i in 0..2 {
+                            let place = SUB_SCALES + 32 * half + 16 * i;
+                            vst1q_s32(out.add(place).cast(), scales[i]);
+                        }
+                    }
+                    out = out.add(BYTES);
+                }
+            }
+        }
+        wide
+    }
+}
+
+/// Blocks of `W` as `WidePanel` holds them.
+pub struct Wide<W>(PhantomData<W>);
+
+impl<W: Unpack> Unpack for Wide<W> {
+    const GROUP_BYTES: usize = BYTES;
+    const HAS_OFFSET: bool = W::HAS_OFFSET;
+    const HAS_SUB_SCALES: bool = W::HAS_SUB_SCALES;
+
+    #[inline(always)]
+    unsafe fn scales(_: *const u8, block: *const u8) -> (Eight, Eight) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (scale, offset) = (block.add(SCALES).cast(), block.add(OFFSETS).cast::<f32>());
+            (
+                [vld1q_f32(scale), vld1q_f32(scale.add(4))],
+                [vld1q_f32(offset), vld1q_f32(offset.add(4))],
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { four_registers(block.add(64 * c)) }
+    }
+
+    #[inline(always)]
+    unsafe fn arranged<D: Dot>(block: *const u8, c: usize) -> [int8x16_t; 4] {
+        // They were when they were written.
+        // SAFETY: the caller's promise.
+        unsafe { Self::eight(block, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_scales(block: *const u8, half: usize) -> [int32x4_t; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let p = block.add(SUB_SCALES + 32 * half).cast();
+            [vld1q_s32(p), vld1q_s32(p.add(4))]
+        }
+    }
+}
