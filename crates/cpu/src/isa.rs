@@ -113,11 +113,20 @@ macro_rules! for_each_isa {
                 body::<$crate::lanes::Avx2>($($arg),*)
             }
 
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+            fn avx512($($arg: $type),*) {
+                body::<$crate::lanes::Avx512>($($arg),*)
+            }
+
             match isa {
                 $crate::isa::Isa::Scalar => body::<$crate::lanes::Plain>($($arg),*),
                 // SAFETY: these values are made only where the processor has the features.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx2 | $crate::isa::Isa::Avx512 => unsafe { avx2($($arg),*) },
+                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
                 $crate::isa::Isa::Neon
                 | $crate::isa::Isa::NeonDotprod

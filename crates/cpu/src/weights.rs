@@ -1,5 +1,6 @@
 //! Owns the weights of a prepared plan: packed matrices and plain vectors, each read from the source once.
 
+use crate::memory::Shelf;
 use crate::pack::{PackedMatrix, read_vector};
 use mettle_plan::{BackendError, BoundWeight, Plan, WeightId};
 use mettle_tensor::TensorSource;
@@ -22,6 +23,7 @@ impl Weights {
             matrices: HashMap::new(),
             vectors: HashMap::new(),
         };
+        let mut shelf = Shelf::default();
         for bound in bound {
             let is_vector = plan.weight_of(bound.id).parts[0].shape.len() == 1;
             if is_vector {
@@ -33,7 +35,11 @@ impl Weights {
             } else {
                 let mut parts = Vec::new();
                 for &tensor in &bound.tensors {
-                    parts.push(PackedMatrix::pack(source.view(tensor), threads)?);
+                    parts.push(PackedMatrix::pack(
+                        source.view(tensor),
+                        threads,
+                        &mut shelf,
+                    )?);
                     source.release(tensor);
                 }
                 weights.matrices.insert(bound.id, parts);

@@ -235,14 +235,14 @@ impl Attention<'_> {
             let page = tile.blocks[position / tokens_per_page - tile.first_page];
             let block = position % tokens_per_page / TOKENS;
             let (keys, values) = self.pool.block_of(self.of, page, block);
-            let next = match position + TOKENS < context {
+            let next = match position + TOKENS < tile.position + tile.tokens {
                 true => {
                     let position = position + TOKENS;
                     let page = tile.blocks[position / tokens_per_page - tile.first_page];
                     let block = position % tokens_per_page / TOKENS;
-                    self.pool.block_of(self.of, page, block).0
+                    self.pool.block_of(self.of, page, block).into()
                 }
-                false => keys,
+                false => [keys, values],
             };
             let heads = self.q.width / dim;
             let walk = Walk {
@@ -274,7 +274,7 @@ pub fn part_width(head_dim: usize) -> usize {
 struct Walk {
     keys: *const u8,
     values: *const u8,
-    next: *const u8,
+    next: [*const u8; 2],
     /// Of the first query.
     position: usize,
     /// Position of the block's first token.
@@ -322,7 +322,7 @@ for_each_isa! {
             }
         }
         let (keys, values) = (scratch.keys.as_ptr().cast(), scratch.values.as_ptr().cast());
-        let block = Block::<Widened>::new(keys, values, keys, walk.dim);
+        let block = Block::<Widened>::new(keys, values, [keys, values], walk.dim);
         all_rows::<L, _>(walk, block, scratch);
     }
 }

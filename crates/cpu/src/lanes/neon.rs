@@ -37,6 +37,9 @@ macro_rules! both {
 }
 
 impl Lanes for Neon {
+    /// 32 of half the width.
+    const REGISTERS: usize = 16;
+
     #[inline(always)]
     fn splat(value: f32) -> Neon {
         both!(_i => vdupq_n_f32(value))

@@ -18,12 +18,12 @@
 pub mod layout;
 
 use self::layout::{dense, q4_0, q4_1, q4_k, q6_k, q8_0};
-use crate::memory::AlignedBytes;
+use crate::memory::{Piece, Shelf};
 use crate::pool::share;
 use mettle_plan::BackendError;
 use mettle_tensor::{DType, TensorView, blocks};
 
-/// Rows in a panel: one f32 result each fills an AVX2 register or two of NEON, two panels an AVX-512 one.
+/// Rows in a panel: one f32 result each fills an AVX2 register, two panels an AVX-512 one.
 pub const PANEL: usize = 8;
 
 /// Columns that share an activation scale.
@@ -35,12 +35,16 @@ pub struct PackedMatrix {
     pub rows: usize,
     pub columns: usize,
     pub panel_bytes: usize,
-    data: AlignedBytes,
+    data: Piece,
 }
 
 impl PackedMatrix {
-    /// Repacks a matrix straight from the file's bytes, split over `threads`.
-    pub fn pack(tensor: TensorView<'_>, threads: usize) -> Result<PackedMatrix, BackendError> {
+    /// Repacks a matrix straight from the file's bytes onto the shelf, split over `threads`.
+    pub fn pack(
+        tensor: TensorView<'_>,
+        threads: usize,
+        shelf: &mut Shelf,
+    ) -> Result<PackedMatrix, BackendError> {
         let columns = *tensor.shape.last().expect("a tensor has a dimension");
         let rows = tensor.shape[..tensor.shape.len() - 1].iter().product();
         let row_bytes =
@@ -56,7 +60,7 @@ impl PackedMatrix {
                 })?;
         let panels = usize::div_ceil(rows, PANEL);
         let panel_bytes = panel_bytes(tensor.dtype, columns);
-        let mut data = AlignedBytes::zeroed("packed weights", panels * panel_bytes)?;
+        let mut data = shelf.take("packed weights", panels * panel_bytes)?;
         let zeros = vec![0; row_bytes];
         let row = |r: usize| match r < rows {
             true => &tensor.bytes[r * row_bytes..(r + 1) * row_bytes],

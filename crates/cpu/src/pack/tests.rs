@@ -52,7 +52,7 @@ fn every_type_reads_back_exactly() {
                 shape: &shape,
                 bytes: &bytes,
             };
-            let packed = PackedMatrix::pack(view, 2).unwrap();
+            let packed = PackedMatrix::pack(view, 2, &mut Shelf::default()).unwrap();
             let mut expected = vec![0.0; rows * columns];
             blocks::dequantize(dtype, &bytes, &mut expected).unwrap();
             let mut found = vec![f32::NAN; columns];

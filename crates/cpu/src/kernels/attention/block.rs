@@ -68,14 +68,15 @@ impl Element for Halves {
 pub struct Block<E> {
     keys: *const u8,
     values: *const u8,
-    /// The keys that are needed next: blocks lie in different pages, where the processor does not look by itself.
-    next: *const u8,
+    /// The keys and values that are needed next: blocks lie in different pages, where the processor does not look by
+    /// itself. A whole block ahead, since memory is that far away.
+    next: [*const u8; 2],
     dim: usize,
     element: PhantomData<E>,
 }
 
 impl<E> Block<E> {
-    pub fn new(keys: *const u8, values: *const u8, next: *const u8, dim: usize) -> Block<E> {
+    pub fn new(keys: *const u8, values: *const u8, next: [*const u8; 2], dim: usize) -> Block<E> {
         Block {
             keys,
             values,
@@ -104,23 +105,13 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
 ) {
     let dim = block.dim;
     let mut sums = [[L::splat(0.0); FOURS]; R];
-    for d in 0..dim {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if E::PAGED_BYTES > 0 {
-                // The values of the same block come next.
-                L::prefetch(block.values.wrapping_add(d * TOKENS * E::PAGED_BYTES));
-            }
-            let mut q = [L::splat(0.0); R];
-            for r in 0..R {
-                q[r] = L::splat(*queries.add(r * dim + d));
-            }
-            for i in 0..FOURS {
-                let key = E::load::<L>(block.keys, d * TOKENS + 8 * i);
-                for r in 0..R {
-                    sums[r][i] = q[r].mul_add(key, sums[r][i]);
-                }
-            }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if fits_at_once::<L, E>() {
+            add_keys::<L, E, R, FOURS>(block, queries, 0, &mut sums);
+        } else {
+            add_keys::<L, E, R, { FOURS / 2 }>(block, queries, 0, &mut sums);
+            add_keys::<L, E, R, { FOURS / 2 }>(block, queries, FOURS / 2, &mut sums);
         }
     }
     let mut weights = [[0.0_f32; TOKENS]; R];
@@ -191,7 +182,51 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
     }
 }
 
-/// `out = out * shrink + weights · values` over some tokens, four registers of columns at a time.
+/// Whether sums of three rows in four registers each leave enough for what is added to them. What was widened before needs
+/// none: it is read by the multiplication itself.
+const fn fits_at_once<L: Lanes, E: Element>() -> bool {
+    L::REGISTERS >= 32 || E::PAGED_BYTES == 0
+}
+
+/// Scores of `C` registers of tokens from register `first` on.
+///
+/// # Safety
+/// As for `add_block`.
+#[inline(always)]
+unsafe fn add_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
+    block: &Block<E>,
+    queries: *const f32,
+    first: usize,
+    sums: &mut [[L; FOURS]; R],
+) {
+    let dim = block.dim;
+    let mut own = [[L::splat(0.0); C]; R];
+    for d in 0..dim {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if E::PAGED_BYTES > 0 && first == 0 {
+                L::prefetch(block.next[0].wrapping_add(d * TOKENS * E::PAGED_BYTES));
+            }
+            let mut q = [L::splat(0.0); R];
+            for r in 0..R {
+                q[r] = L::splat(*queries.add(r * dim + d));
+            }
+            for c in 0..C {
+                let key = E::load::<L>(block.keys, d * TOKENS + 8 * (first + c));
+                for r in 0..R {
+                    own[r][c] = q[r].mul_add(key, own[r][c]);
+                }
+            }
+        }
+    }
+    for r in 0..R {
+        for c in 0..C {
+            sums[r][first + c] = own[r][c];
+        }
+    }
+}
+
+/// `out = out * shrink + weights · values` over some tokens, a few registers of columns at a time.
 ///
 /// # Safety
 /// As for `add_block`.
@@ -207,9 +242,13 @@ unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
     let mut column = 0;
     // SAFETY: the caller's promise; columns stay below `dim`.
     unsafe {
-        while column + 32 <= dim {
+        while fits_at_once::<L, E>() && column + 32 <= dim {
             add_columns::<L, E, R, 4>(block, weights, tokens.clone(), shrinks, out, column);
             column += 32;
+        }
+        while column + 16 <= dim {
+            add_columns::<L, E, R, 2>(block, weights, tokens.clone(), shrinks, out, column);
+            column += 16;
         }
         while column + 8 <= dim {
             add_columns::<L, E, R, 1>(block, weights, tokens.clone(), shrinks, out, column);
@@ -284,9 +323,9 @@ unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
             }
         }
         for token in tokens {
-            if E::PAGED_BYTES > 0 {
+            if E::PAGED_BYTES > 0 && column.is_multiple_of(32) {
                 let offset = (token * dim + column) * E::PAGED_BYTES;
-                L::prefetch(block.next.wrapping_add(offset));
+                L::prefetch(block.next[1].wrapping_add(offset));
             }
             let mut weight = [L::splat(0.0); R];
             for r in 0..R {

@@ -1,7 +1,7 @@
 //! Products: the scalar kernel against f64, every other instruction set against the scalar one, bit for bit.
 
 use super::*;
-use crate::memory::AlignedBytes;
+use crate::memory::{AlignedBytes, Shelf};
 use crate::pack::random_blocks;
 use mettle_tensor::{DType, TensorView, blocks};
 
@@ -78,7 +78,7 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
                 shape: &shape,
                 bytes: &bytes,
             };
-            let packed = PackedMatrix::pack(view, 1).unwrap();
+            let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             let mut values = vec![0.0; n * columns];
             blocks::dequantize(dtype, &bytes, &mut values).unwrap();
             for rows in (1..=9).chain([16, 33]) {
@@ -136,7 +136,7 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
             shape: &shape,
             bytes: &bytes,
         };
-        let packed = PackedMatrix::pack(view, 1).unwrap();
+        let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
         for rows in [1, 3, 4, 127, 128, 143] {
             let x = Matrix::filled(rows, columns, activation);
             let reference = run(Isa::Scalar, &packed, rows, &x, false);
@@ -176,7 +176,7 @@ fn extreme_quants_stay_exact() {
                 shape: &shape,
                 bytes: &bytes,
             };
-            let packed = PackedMatrix::pack(view, 1).unwrap();
+            let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             for sign in [1.0, -1.0] {
                 let x = Matrix::filled(5, columns, |_| 127.0 * sign);
                 let reference = run(Isa::Scalar, &packed, 5, &x, false);
