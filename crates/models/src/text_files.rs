@@ -1,7 +1,7 @@
 //! Owns where a model's text lives: the tokenizer's and template's files of a folder, or the keys of a GGUF file.
 
 use crate::error::{ModelError, Result};
-use mettle_text::{GenerationDefaults, GgufVocab, Tokenizer, TokenizerConfig};
+use mettle_text::{GenerationDefaults, GgufPieces, GgufVocab, Tokenizer, TokenizerConfig};
 use mettle_weights::{Gguf, Metadata};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,30 @@ impl TextFiles {
     pub fn tokenizer(&self, model: &str) -> Result<Tokenizer> {
         match self {
             TextFiles::Folder(folder) => {
-                let Some(json) = read(folder, "tokenizer.json")? else {
-                    return Err(ModelError::NoTokenizer {
-                        what: model.to_owned(),
-                        looked_for: format!(
-                            "{} is missing",
-                            folder.join("tokenizer.json").display()
-                        ),
-                    });
-                };
                 let config = read(folder, "tokenizer_config.json")?;
-                Ok(Tokenizer::from_json(&json, config.as_deref())?)
+                if let Some(json) = read(folder, "tokenizer.json")? {
+                    return Ok(Tokenizer::from_json(&json, config.as_deref())?);
+                }
+                // SentencePiece's own file, under the name that T5 gives it last.
+                for name in ["tokenizer.model", "spiece.model"] {
+                    if let Some(file) = read(folder, name)? {
+                        return Ok(Tokenizer::from_sentencepiece(&file, config.as_deref())?);
+                    }
+                }
+                Err(ModelError::NoTokenizer {
+                    what: model.to_owned(),
+                    looked_for: format!(
+                        "{} is missing, and so is tokenizer.model",
+                        folder.join("tokenizer.json").display()
+                    ),
+                })
             }
             TextFiles::Gguf(gguf) => match gguf.metadata().get("tokenizer.ggml.model") {
-                Some(_) => Ok(Tokenizer::from_gguf(vocabulary(gguf.metadata())?)?),
+                Some(_) => {
+                    let (vocabulary, pieces) =
+                        (vocabulary(gguf.metadata())?, pieces(gguf.metadata())?);
+                    Ok(Tokenizer::from_gguf_pieces(vocabulary, pieces)?)
+                }
                 None => Err(ModelError::NoTokenizer {
                     what: model.to_owned(),
                     looked_for: "the GGUF file has no tokenizer.ggml.model".into(),
@@ -147,5 +157,30 @@ fn vocabulary(metadata: &Metadata) -> Result<GgufVocab> {
         add_bos: flag("add_bos_token")?,
         add_eos: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
+    })
+}
+
+/// The keys of SentencePiece and WordPiece vocabularies.
+fn pieces(metadata: &Metadata) -> Result<GgufPieces> {
+    const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
+    let scores = metadata.get_f32s("tokenizer.ggml.scores")?;
+    // Bytes, which some writers call signed.
+    let charsmap = metadata.get_i64s(CHARSMAP)?.unwrap_or_default();
+    let charsmap = charsmap.into_iter().map(|byte| match byte {
+        -128..=255 => Ok(byte as u8),
+        _ => Err(ModelError::WrongType {
+            source_name: "GGUF metadata".into(),
+            key: CHARSMAP.into(),
+            expected: "bytes",
+            found: byte.to_string(),
+        }),
+    });
+    Ok(GgufPieces {
+        scores: scores.unwrap_or_default().to_vec(),
+        precompiled_charsmap: charsmap.collect::<Result<_>>()?,
+        remove_extra_whitespaces: metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces")?,
+        cls: token_id(metadata, "cls_token_id")?,
+        separator: token_id(metadata, "seperator_token_id")?,
+        add_separator: metadata.get_bool("tokenizer.ggml.add_sep_token")?,
     })
 }

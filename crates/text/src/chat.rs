@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::pipeline::Section;
 use crate::{ChatTemplate, RenderOptions, SpecialTokens, TextError, Tokenizer};
 
 /// Code points that are reserved for use inside a program and mean nothing in a text.
@@ -102,9 +103,13 @@ fn encode_marked(
 ) -> Result<Vec<u32>, TextError> {
     let mut ids = Vec::new();
     let mut done = 0;
-    let plain = |text: &str, ids: &mut Vec<u32>| {
-        let text = text.replace(marker, "");
-        ids.extend(tokenizer.encode(&text, SpecialTokens::Plain, false)?);
+    let plain = |range: std::ops::Range<usize>, ids: &mut Vec<u32>| {
+        let section = match range.start {
+            0 => Section::Start,
+            _ => Section::Later,
+        };
+        let text = rendered[range].replace(marker, "");
+        ids.extend(tokenizer.encode_section(&text, SpecialTokens::Plain, section)?);
         Ok::<_, TextError>(())
     };
     for (id, range) in tokenizer.special_tokens_in(rendered) {
@@ -112,11 +117,11 @@ fn encode_marked(
         if rendered[range.end..].starts_with(marker) {
             continue;
         }
-        plain(&rendered[done..range.start], &mut ids)?;
+        plain(done..range.start, &mut ids)?;
         ids.push(id);
         done = range.end;
     }
-    plain(&rendered[done..], &mut ids)?;
+    plain(done..rendered.len(), &mut ids)?;
     Ok(ids)
 }
 

@@ -14,6 +14,8 @@ pub enum TextError {
     },
     #[error("tokenizer.json cannot be used: {0}")]
     TokenizerJson(String),
+    #[error("tokenizer.model cannot be used: {0}")]
+    TokenizerModel(String),
     #[error("tokenizer model `{model}` is not supported; supported: {supported}")]
     UnsupportedModel {
         model: String,

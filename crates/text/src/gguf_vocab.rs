@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::pipeline::{AddedEntry, BytePairs};
-use crate::vocabulary::{Kind, Spelling, Vocabulary};
-use crate::{TextError, pretokenizer};
+use crate::ends::{Ends, Roles};
+use crate::pipeline::{AddedEntry, BytePairs, Pipeline};
+use crate::vocabulary::{Kind, Opening, Spelling, Vocabulary};
+use crate::{GgufPieces, TextError, Tokenizer, pretokenizer};
 
 /// The `tokenizer.ggml.*` keys of a GGUF file.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
@@ -23,8 +24,8 @@ pub struct GgufVocab {
     pub padding: Option<u32>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
-    /// Read by nothing here, whatever it says: it speaks of SentencePiece vocabularies, which put a space before a
-    /// text. The byte-level BPE of every supported `model` never does, also where a converter wrote the key.
+    /// Whether a SentencePiece vocabulary puts a space before a text; they do where the file is silent. Byte-level BPE
+    /// never does, also where a converter wrote the key.
     pub add_space_prefix: Option<bool>,
 }
 
@@ -32,17 +33,48 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
 
-impl GgufVocab {
-    pub(crate) fn into_byte_pairs(self) -> Result<(BytePairs, Vocabulary), TextError> {
-        if self.model != "gpt2" {
-            return Err(TextError::UnsupportedModel {
-                model: self.model,
-                supported: "gpt2 (byte-level BPE)",
-            });
-        }
-        let pre = pretokenizer::named(self.pre.as_deref())?;
-        self.check_lengths()?;
+impl Tokenizer {
+    /// Builds the tokenizer of a GGUF file with byte-level BPE, which needs no keys but these.
+    pub fn from_gguf(vocab: GgufVocab) -> Result<Self, TextError> {
+        Self::from_gguf_pieces(vocab, GgufPieces::default())
+    }
 
+    /// Builds the tokenizer of a GGUF file: byte-level BPE, SentencePiece (BPE or Unigram) or WordPiece.
+    pub fn from_gguf_pieces(vocab: GgufVocab, pieces: GgufPieces) -> Result<Self, TextError> {
+        vocab.check_lengths()?;
+        match vocab.model.as_str() {
+            "gpt2" => vocab.into_byte_level(),
+            "llama" | "t5" => pieces.into_sentence_pieces(vocab),
+            "bert" => pieces.into_word_pieces(vocab),
+            _ => Err(TextError::UnsupportedModel {
+                model: vocab.model,
+                supported: "gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (Unigram), bert (WordPiece)",
+            }),
+        }
+    }
+}
+
+impl GgufVocab {
+    fn into_byte_level(self) -> Result<Tokenizer, TextError> {
+        let roles = self.roles();
+        let (add_bos, add_eos) = self.added_ends()?;
+        let (pairs, vocabulary) = self.into_byte_pairs()?;
+        let ends = Ends::new(add_bos, add_eos, &roles)?;
+        let pipeline = Pipeline::from_byte_pairs(pairs)?;
+        Tokenizer::assemble(pipeline, vocabulary, Opening::Spaces(0), roles, ends)
+    }
+
+    pub(crate) fn roles(&self) -> Roles {
+        Roles {
+            bos: self.bos,
+            eos: self.eos,
+            unknown: self.unknown,
+            padding: self.padding,
+        }
+    }
+
+    fn into_byte_pairs(self) -> Result<(BytePairs, Vocabulary), TextError> {
+        let pre = pretokenizer::named(self.pre.as_deref())?;
         let mut vocabulary = Vocabulary::new(self.tokens.len());
         let mut pairs = BytePairs {
             tokens: HashMap::with_capacity(self.tokens.len()),
@@ -73,7 +105,7 @@ impl GgufVocab {
             if kind != Kind::Special {
                 pairs.tokens.insert(text.clone(), id);
             }
-            vocabulary.insert(id, text, kind, spelling)?;
+            vocabulary.insert(id, text, kind, &spelling)?;
         }
         for merge in &self.merges {
             pairs.merges.push(checked_merge(merge, &pairs.tokens)?);
@@ -82,7 +114,7 @@ impl GgufVocab {
     }
 
     /// Whether the file asks for BOS and EOS, or its pre-tokenizer's convention does.
-    pub(crate) fn added_ends(&self) -> Result<(bool, bool), TextError> {
+    fn added_ends(&self) -> Result<(bool, bool), TextError> {
         let convention = pretokenizer::named(self.pre.as_deref())?.add_bos && self.bos.is_some();
         Ok((
             self.add_bos.unwrap_or(convention),
@@ -105,17 +137,23 @@ impl GgufVocab {
             ("padding", self.padding),
         ];
         for (role, id) in roles {
-            if let Some(id) = id.filter(|id| *id as usize >= tokens) {
-                return Err(TextError::BrokenVocabulary(format!(
-                    "the {role} token is {id}, the vocabulary has {tokens} tokens"
-                )));
-            }
+            self.check_role(role, id)?;
         }
         Ok(())
     }
+
+    pub(crate) fn check_role(&self, role: &str, id: Option<u32>) -> Result<(), TextError> {
+        let tokens = self.tokens.len();
+        match id.filter(|id| *id as usize >= tokens) {
+            None => Ok(()),
+            Some(id) => Err(TextError::BrokenVocabulary(format!(
+                "the {role} token is {id}, the vocabulary has {tokens} tokens"
+            ))),
+        }
+    }
 }
 
-fn checked_merge(
+pub(crate) fn checked_merge(
     merge: &str,
     tokens: &HashMap<String, u32>,
 ) -> Result<(String, String), TextError> {

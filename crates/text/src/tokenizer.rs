@@ -1,11 +1,12 @@
 //! Owns the tokenizer: text to token ids and back, from either file format.
 
-use crate::pipeline::Pipeline;
+use crate::TextError;
+use crate::ends::{Ends, Roles};
+use crate::pipeline::{Pipeline, Section};
 use crate::special_finder::SpecialFinder;
 use crate::template::TemplateSpecials;
 use crate::tokenizer_config::TokenizerConfig;
-use crate::vocabulary::{Kind, Spelling, Vocabulary};
-use crate::{GgufVocab, TextError};
+use crate::vocabulary::{Kind, Opening, Vocabulary};
 
 /// What happens to special tokens that are written in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub struct Tokenizer {
     /// What the BOS/EOS rules put around a text.
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// How many spaces encoding puts before a text, which decoding takes off again.
-    leading_spaces: usize,
+    /// What encoding puts before a text, decoding takes off again.
+    opening: Opening,
     bos: Option<u32>,
     eos: Option<u32>,
     unknown: Option<u32>,
@@ -36,15 +37,15 @@ impl Tokenizer {
     /// Loads `tokenizer.json`; `tokenizer_config.json` names the BOS and EOS tokens and, where it
     /// speaks of them, overrules the post-processor on adding them.
     pub fn from_json(json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Self, TextError> {
-        let decoding = crate::tokenizer_json::check(json)?;
+        let checked = crate::tokenizer_json::check(json)?;
         let config = tokenizer_config
             .map(TokenizerConfig::from_json)
             .transpose()?
             .unwrap_or_default();
-        let loaded = Pipeline::from_json(json)?;
+        let loaded = Pipeline::from_json(&checked.json, checked.unknown_id)?;
         let mut vocabulary = Vocabulary::new(loaded.tokens.len() + loaded.added.len());
         for (text, id) in loaded.tokens {
-            vocabulary.insert(id, text, Kind::Normal, decoding.spelling)?;
+            vocabulary.insert(id, text, Kind::Normal, &checked.spelling)?;
         }
         for added in loaded.added {
             let kind = if added.special {
@@ -52,50 +53,45 @@ impl Tokenizer {
             } else {
                 Kind::Added
             };
-            vocabulary.insert(added.id, added.text, kind, Spelling::Literal)?;
+            vocabulary.insert(added.id, added.text, kind, &checked.spelling)?;
         }
         let role = |text: &Option<String>| text.as_deref().and_then(|text| vocabulary.id_of(text));
-        let mut tokenizer = Self {
+        let unknown_id = checked.unknown_id.and_then(|id| u32::try_from(id).ok());
+        let roles = Roles {
             bos: role(&config.bos_token),
             eos: role(&config.eos_token),
-            unknown: role(&config.unk_token),
+            unknown: role(&config.unk_token)
+                .or(role(&checked.unknown))
+                .or(unknown_id),
             padding: role(&config.pad_token),
-            pipeline: loaded.pipeline,
+        };
+        let ends = Ends {
             prefix: loaded.prefix,
             suffix: loaded.suffix,
-            leading_spaces: decoding.leading_spaces,
-            specials: finder(&vocabulary)?,
-            vocabulary,
         };
-        if let Some(add) = config.add_bos_token {
-            set_end(&mut tokenizer.prefix, tokenizer.bos, add, "bos")?;
-        }
-        if let Some(add) = config.add_eos_token {
-            set_end(&mut tokenizer.suffix, tokenizer.eos, add, "eos")?;
-        }
-        Ok(tokenizer)
+        let ends = ends.configured(&config, &roles)?;
+        Self::assemble(loaded.pipeline, vocabulary, checked.opening, roles, ends)
     }
 
-    /// Builds the tokenizer of a GGUF file (byte-level BPE).
-    pub fn from_gguf(vocab: GgufVocab) -> Result<Self, TextError> {
-        let (bos, eos, unknown, padding) = (vocab.bos, vocab.eos, vocab.unknown, vocab.padding);
-        let (add_bos, add_eos) = vocab.added_ends()?;
-        let (pairs, vocabulary) = vocab.into_byte_pairs()?;
-        let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
-        set_end(&mut prefix, bos, add_bos, "bos")?;
-        set_end(&mut suffix, eos, add_eos, "eos")?;
-        let pipeline = Pipeline::from_byte_pairs(pairs)?;
+    pub(crate) fn assemble(
+        pipeline: Pipeline,
+        vocabulary: Vocabulary,
+        opening: Opening,
+        roles: Roles,
+        ends: Ends,
+    ) -> Result<Self, TextError> {
+        let specials = vocabulary.specials().map(|(_, text)| text.to_owned());
         Ok(Self {
             pipeline,
-            specials: finder(&vocabulary)?,
+            specials: SpecialFinder::new(specials)?,
             vocabulary,
-            prefix,
-            suffix,
-            leading_spaces: 0,
-            bos,
-            eos,
-            unknown,
-            padding,
+            prefix: ends.prefix,
+            suffix: ends.suffix,
+            opening,
+            bos: roles.bos,
+            eos: roles.eos,
+            unknown: roles.unknown,
+            padding: roles.padding,
         })
     }
 
@@ -106,12 +102,7 @@ impl Tokenizer {
         specials: SpecialTokens,
         add_special: bool,
     ) -> Result<Vec<u32>, TextError> {
-        let ids = self
-            .pipeline
-            .encode(text, specials == SpecialTokens::Parse)?;
-        if specials == SpecialTokens::Plain {
-            self.refuse_specials(&ids)?;
-        }
+        let ids = self.encode_section(text, specials, Section::Start)?;
         if !add_special {
             return Ok(ids);
         }
@@ -122,22 +113,60 @@ impl Tokenizer {
             .collect())
     }
 
+    /// The ids of a part of a text, with nothing put around it.
+    pub(crate) fn encode_section(
+        &self,
+        text: &str,
+        specials: SpecialTokens,
+        section: Section,
+    ) -> Result<Vec<u32>, TextError> {
+        let parse = specials == SpecialTokens::Parse;
+        let ids = self.pipeline.encode(text, parse, section)?;
+        if specials == SpecialTokens::Plain {
+            self.refuse_specials(&ids)?;
+        }
+        Ok(ids)
+    }
+
     /// The text of `ids`, which are a whole text: without the space that SentencePiece-like tokenizers put before it.
     /// Bytes that are not UTF-8 become replacement characters; an id outside the vocabulary contributes nothing.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let mut text = self.decode_continuation(ids, skip_special);
-        let spaces = text.bytes().take_while(|byte| *byte == b' ').count();
-        text.drain(..spaces.min(self.leading_spaces));
-        text
+        let is_shown = |id: &u32| {
+            self.vocabulary.text(*id).is_some() && !(skip_special && self.is_special(*id))
+        };
+        let Some(first) = ids.iter().position(is_shown) else {
+            return String::new();
+        };
+        let (id, rest) = (ids[first], &ids[first + 1..]);
+        match self.opening {
+            Opening::Spaces(most) => {
+                let mut text = self.decode_continuation(&ids[first..], skip_special);
+                let spaces = text.bytes().take_while(|byte| *byte == b' ').count();
+                text.drain(..spaces.min(most));
+                text
+            }
+            Opening::FirstTokenWithoutSpaces => {
+                let bytes = self.shown_bytes(id, skip_special).iter().copied();
+                let bytes = bytes.filter(|byte| *byte != b' ').collect();
+                self.decode_onto(bytes, rest, skip_special)
+            }
+            Opening::FirstTokenAsWritten => {
+                let bytes = self.token_text(id).unwrap_or_default().into();
+                self.decode_onto(bytes, rest, skip_special)
+            }
+        }
     }
 
     /// Like [`Tokenizer::decode`] for `ids` that come after others: a space at their start is part of the text.
     pub fn decode_continuation(&self, ids: &[u32], skip_special: bool) -> String {
-        let bytes: Vec<u8> = ids
+        self.decode_onto(Vec::new(), ids, skip_special)
+    }
+
+    fn decode_onto(&self, mut bytes: Vec<u8>, ids: &[u32], skip_special: bool) -> String {
+        let shown = ids
             .iter()
-            .flat_map(|id| self.shown_bytes(*id, skip_special))
-            .copied()
-            .collect();
+            .flat_map(|id| self.shown_bytes(*id, skip_special));
+        bytes.extend(shown);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -227,23 +256,4 @@ impl std::fmt::Debug for Tokenizer {
             .field("eos", &self.eos)
             .finish_non_exhaustive()
     }
-}
-
-/// Puts `token` at this end of every text, or takes it away.
-fn set_end(end: &mut Vec<u32>, token: Option<u32>, add: bool, role: &str) -> Result<(), TextError> {
-    match token {
-        Some(token) if add && !end.contains(&token) => end.push(token),
-        Some(token) if !add => end.retain(|id| *id != token),
-        None if add => {
-            return Err(TextError::BrokenVocabulary(format!(
-                "the file asks to add the {role} token but names none"
-            )));
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn finder(vocabulary: &Vocabulary) -> Result<SpecialFinder, TextError> {
-    SpecialFinder::new(vocabulary.specials().map(|(_, text)| text.to_owned()))
 }

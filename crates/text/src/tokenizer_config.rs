@@ -17,7 +17,22 @@ pub struct TokenizerConfig {
     pub add_eos_token: Option<bool>,
     /// The template named `default` where the file holds several.
     pub chat_template: Option<String>,
+    /// How many sentinels a T5 vocabulary has beyond its SentencePiece file.
+    pub extra_ids: Option<usize>,
+    /// `added_tokens_decoder`, for vocabularies without a `tokenizer.json`.
+    pub added_tokens: Vec<AddedToken>,
 }
+
+/// A token that was added to a finished vocabulary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedToken {
+    pub id: u32,
+    pub text: String,
+    pub special: bool,
+}
+
+/// More are damage, and would cost memory for each.
+const MOST_EXTRA_IDS: u64 = 1 << 16;
 
 impl TokenizerConfig {
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
@@ -34,6 +49,8 @@ impl TokenizerConfig {
             add_bos_token: flag(&object, "add_bos_token")?,
             add_eos_token: flag(&object, "add_eos_token")?,
             chat_template: template(&object)?,
+            extra_ids: extra_ids(&object)?,
+            added_tokens: added_tokens(&object)?,
         })
     }
 }
@@ -56,6 +73,38 @@ fn flag(object: &Map<String, Value>, key: &str) -> Result<Option<bool>, TextErro
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
         Some(value) => Err(wrong(key, "true or false", value)),
     }
+}
+
+fn extra_ids(object: &Map<String, Value>) -> Result<Option<usize>, TextError> {
+    let value = match object.get("extra_ids") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value,
+    };
+    let count = value.as_u64().filter(|count| *count <= MOST_EXTRA_IDS);
+    match count {
+        Some(count) => Ok(Some(count as usize)),
+        None => Err(wrong("extra_ids", "a number up to 65536", value)),
+    }
+}
+
+fn added_tokens(object: &Map<String, Value>) -> Result<Vec<AddedToken>, TextError> {
+    const KEY: &str = "added_tokens_decoder";
+    let tokens = match object.get(KEY) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(tokens)) => tokens,
+        Some(value) => return Err(wrong(KEY, "an object", value)),
+    };
+    let tokens = tokens.iter().map(|(id, token)| {
+        let parts = id.parse().ok().zip(token["content"].as_str());
+        let (id, text) =
+            parts.ok_or_else(|| wrong(&format!("{KEY}.{id}"), "a token with `content`", token))?;
+        Ok(AddedToken {
+            id,
+            text: text.to_owned(),
+            special: token["special"] == true,
+        })
+    });
+    tokens.collect()
 }
 
 fn template(object: &Map<String, Value>) -> Result<Option<String>, TextError> {
@@ -113,6 +162,31 @@ mod tests {
         let several = br#"{"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]}"#;
         let several = TokenizerConfig::from_json(several).unwrap();
         assert_eq!(several.chat_template.as_deref(), Some("d"));
+    }
+
+    #[test]
+    fn added_tokens() {
+        let config = TokenizerConfig::from_json(
+            br#"{"extra_ids": 2, "added_tokens_decoder": {"7": {"content": "<a>", "special": true}}}"#,
+        )
+        .unwrap();
+        let added = AddedToken {
+            id: 7,
+            text: "<a>".to_owned(),
+            special: true,
+        };
+        assert_eq!(
+            (config.extra_ids, config.added_tokens),
+            (Some(2), vec![added])
+        );
+        let error = |json: &str| {
+            let read = TokenizerConfig::from_json(json.as_bytes());
+            read.unwrap_err().to_string()
+        };
+        assert!(error(r#"{"extra_ids": 70000}"#).contains("up to 65536, found 70000"));
+        let nameless = error(r#"{"added_tokens_decoder": {"7": {}}}"#);
+        assert!(nameless.contains("`added_tokens_decoder.7`"), "{nameless}");
+        assert!(error(r#"{"added_tokens_decoder": {"x": {"content": ""}}}"#).contains("decoder.x"));
     }
 
     #[test]

@@ -9,14 +9,29 @@ use crate::{TextError, byte_alphabet};
 const SLACK: usize = 1 << 16;
 
 /// How vocabulary entries spell bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Spelling {
     /// One printable character for each byte (GPT-2 and its heirs).
     ByteLevel,
-    /// `▁` is a space and `<0x0A>` a byte (SentencePiece and its heirs).
+    /// `▁` is a space and `<0x0A>` a byte (SentencePiece and its heirs). A run of bytes that is not UTF-8 is shown as
+    /// far as it is; the reference library replaces every byte of such a run, which cannot be done while streaming.
     Metaspace,
+    /// A word after a space, or what `prefix` marks as the rest of one (WordPiece). With `cleanup`, some punctuation
+    /// has no space before it.
+    WordPiece { prefix: String, cleanup: bool },
     /// Entries are the text itself.
     Literal,
+}
+
+/// What the first tokens of a whole text lose of their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// This many spaces, as far as there are any: encoding had put them there.
+    Spaces(usize),
+    /// The first token its spaces, wherever they are in it.
+    FirstTokenWithoutSpaces,
+    /// The first token is shown as it is written, with its prefix and without a space.
+    FirstTokenAsWritten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +71,7 @@ impl Vocabulary {
         id: u32,
         text: String,
         kind: Kind,
-        spelling: Spelling,
+        spelling: &Spelling,
     ) -> Result<(), TextError> {
         let index = id as usize;
         let limit = 2 * self.expected + SLACK;
@@ -69,9 +84,9 @@ impl Vocabulary {
         if index >= self.entries.len() {
             self.entries.resize_with(index + 1, || None);
         }
-        let bytes = match kind {
-            Kind::Normal => spelled_bytes(&text, spelling),
-            Kind::Added | Kind::Special => text.as_bytes().to_vec(),
+        let bytes = match (kind, spelling) {
+            (Kind::Added | Kind::Special, Spelling::ByteLevel) => text.as_bytes().to_vec(),
+            _ => spelled_bytes(&text, spelling),
         };
         self.entries[index] = Some(Entry {
             text: text.as_str().into(),
@@ -117,7 +132,7 @@ impl Vocabulary {
     }
 }
 
-fn spelled_bytes(text: &str, spelling: Spelling) -> Vec<u8> {
+fn spelled_bytes(text: &str, spelling: &Spelling) -> Vec<u8> {
     let literal = || text.as_bytes().to_vec();
     match spelling {
         Spelling::ByteLevel => byte_alphabet::read(text).unwrap_or_else(literal),
@@ -125,8 +140,18 @@ fn spelled_bytes(text: &str, spelling: Spelling) -> Vec<u8> {
             Some(byte) => vec![byte],
             None => text.replace('▁', " ").into_bytes(),
         },
+        Spelling::WordPiece { prefix, cleanup } => match text.strip_prefix(prefix.as_str()) {
+            Some(rest) => rest.as_bytes().to_vec(),
+            None if *cleanup && joins_the_word_before(text) => literal(),
+            None => format!(" {text}").into_bytes(),
+        },
         Spelling::Literal => literal(),
     }
+}
+
+fn joins_the_word_before(text: &str) -> bool {
+    let joining = [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"];
+    joining.iter().any(|start| text.starts_with(start))
 }
 
 /// The byte of an entry like `<0x0A>`.
@@ -143,7 +168,7 @@ mod tests {
     fn bytes(text: &str, kind: Kind, spelling: Spelling) -> Vec<u8> {
         let mut vocabulary = Vocabulary::new(1);
         vocabulary
-            .insert(3, text.to_owned(), kind, spelling)
+            .insert(3, text.to_owned(), kind, &spelling)
             .unwrap();
         assert_eq!((vocabulary.len(), vocabulary.id_of(text)), (4, Some(3)));
         vocabulary.bytes(3).unwrap().to_vec()
@@ -162,14 +187,30 @@ mod tests {
             bytes("<0x+A>", Kind::Normal, Spelling::Metaspace),
             b"<0x+A>"
         );
+        assert_eq!(bytes("▁▁", Kind::Added, Spelling::Metaspace), b"  ");
         assert_eq!(bytes("##a", Kind::Normal, Spelling::Literal), b"##a");
+    }
+
+    #[test]
+    fn word_pieces() {
+        let spelled = |text: &str, kind, cleanup| {
+            let prefix = "##".to_owned();
+            let bytes = bytes(text, kind, Spelling::WordPiece { prefix, cleanup });
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(spelled("the", Kind::Normal, true), " the");
+        assert_eq!(spelled("##ing", Kind::Normal, true), "ing");
+        assert_eq!(spelled("##.", Kind::Normal, true), ".");
+        assert_eq!(spelled(",", Kind::Normal, true), ",");
+        assert_eq!(spelled(",", Kind::Normal, false), " ,");
+        assert_eq!(spelled("[SEP]", Kind::Special, true), " [SEP]");
     }
 
     #[test]
     fn ids_far_beyond_the_number_of_tokens_do_not_allocate() {
         let insert = |expected: usize, id: u32| {
             let mut vocabulary = Vocabulary::new(expected);
-            let inserted = vocabulary.insert(id, "x".into(), Kind::Normal, Spelling::Literal);
+            let inserted = vocabulary.insert(id, "x".into(), Kind::Normal, &Spelling::Literal);
             let allocated = vocabulary.len();
             inserted.map(|()| allocated).map_err(|error| {
                 assert_eq!(allocated, 0);

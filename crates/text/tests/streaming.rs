@@ -176,8 +176,59 @@ fn long_stop_strings_stay_cheap() {
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
 
+static PIECES: LazyLock<Vec<Arc<Tokenizer>>> = LazyLock::new(|| {
+    let kinds = fixture::PIECE_KINDS.iter();
+    kinds
+        .map(|kind| Arc::new(fixture::piece_json(kind)))
+        .collect()
+});
+
+/// Those that change nothing in a text but `▁` and what is an added token.
+static LOSSLESS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
+    let kinds = ["llama2", "gemma", "unigram-bytes"].into_iter();
+    kinds
+        .flat_map(fixture::piece_formats)
+        .map(|(_, tokenizer)| tokenizer)
+        .collect()
+});
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+
+    #[test]
+    fn pieces_of_every_family_make_the_whole(
+        ids in prop::collection::vec(prop_oneof![0..1200u32, 0..300u32], 0..40),
+        skip_special: bool,
+    ) {
+        for tokenizer in PIECES.iter() {
+            let mut detokenizer = Detokenizer::new(tokenizer.clone(), skip_special);
+            let mut streamed: String = ids.iter().map(|id| detokenizer.push(*id).to_owned()).collect();
+            streamed += &detokenizer.finish();
+            prop_assert_eq!(&streamed, &tokenizer.decode_continuation(&ids, skip_special));
+            // A whole text differs from it in its opening only.
+            let whole = tokenizer.decode(&ids, skip_special);
+            let rest = whole.trim_start_matches([' ', '#']);
+            prop_assert!(streamed.replace(' ', "").ends_with(&rest.replace(' ', "")), "{} {}", streamed, whole);
+        }
+    }
+
+    #[test]
+    fn lossless_families_give_any_text_back(text in "([ a-zé\n\t]|\\PC|[\u{0}-\u{ffff}]){0,30}") {
+        let text = text.replace('▁', "").replace("<0x", "");
+        for tokenizer in LOSSLESS.iter() {
+            let ids = tokenizer.encode(&text, SpecialTokens::Plain, false).unwrap();
+            prop_assert_eq!(&tokenizer.decode(&ids, false), &text);
+        }
+    }
+
+    #[test]
+    fn any_text_can_be_encoded(text in "([ a-zA-Z▁<>\n]|\\PC|[\u{0}-\u{ffff}]|[\u{300}-\u{36f}]){0,30}") {
+        for tokenizer in PIECES.iter() {
+            let parsed = tokenizer.encode(&text, SpecialTokens::Parse, true).unwrap();
+            prop_assert!(parsed.iter().all(|id| tokenizer.token_text(*id).is_some()));
+            tokenizer.encode(&text, SpecialTokens::Plain, false).unwrap();
+        }
+    }
 
     #[test]
     fn pieces_make_the_whole(ids in prop::collection::vec(0..950u32, 0..40), skip_special: bool) {

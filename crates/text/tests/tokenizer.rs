@@ -182,8 +182,8 @@ fn broken_gguf_vocabularies_are_named() {
             .to_string()
     };
     assert!(
-        error(|vocab| vocab.model = "llama".into())
-            .contains("`llama` is not supported; supported: gpt2")
+        error(|vocab| vocab.model = "rwkv".into())
+            .contains("`rwkv` is not supported; supported: gpt2")
     );
     assert!(error(|vocab| vocab.pre = Some("chatglm-bpe".into())).contains("`chatglm-bpe`"));
     assert!(error(|vocab| vocab.token_types.truncate(3)).contains("3 token types"));

@@ -24,6 +24,9 @@ const SIDE_FILES: [&str; 5] = [
     "chat_template.jinja",
 ];
 
+/// SentencePiece's own, for repositories that have no tokenizer.json.
+const SENTENCEPIECE_FILES: [&str; 2] = ["tokenizer.model", "spiece.model"];
+
 #[derive(Deserialize)]
 struct Listing {
     /// The commit that `main` points at: all files are fetched from it, even when `main` moves meanwhile.
@@ -85,6 +88,11 @@ pub fn fetch_model(
     repository.file("config.json")?;
     for name in SIDE_FILES.into_iter().filter(|name| has(name)) {
         repository.fetch(name, progress)?;
+    }
+    if !has("tokenizer.json") {
+        for name in SENTENCEPIECE_FILES.into_iter().filter(|name| has(name)) {
+            repository.fetch(name, progress)?;
+        }
     }
     if has(SINGLE) {
         repository.fetch(SINGLE, progress)?;

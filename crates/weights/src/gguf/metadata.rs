@@ -105,6 +105,13 @@ impl Metadata {
         })
     }
 
+    pub fn get_f32s(&self, key: &str) -> Result<Option<&[f32]>> {
+        self.typed(key, "an array of 32-bit floats", |v| match v {
+            Value::Array(Array::F32(v)) => Some(v.as_slice()),
+            _ => None,
+        })
+    }
+
     pub fn require_str(&self, key: &str) -> Result<&str> {
         required(key, self.get_str(key)?)
     }
