@@ -1,119 +1,260 @@
 #!/usr/bin/env python3
-"""Mettle's CPU backend next to llama.cpp: same file, same threads, in turn, best of each.
+"""Mettle's CPU backend next to llama.cpp and OpenVINO GenAI: same file, same threads, in turn, best of each.
 
-    pip install llama-cpp-python
+    pip install llama-cpp-python                              # openvino-genai too, here or in an environment of its own
     cargo build --release
-    python3 bench/peers/cpu.py target/release/mettle MODEL.gguf [--threads 2] [--rounds 3] [--only NAME] > bench/records/cpu.json
+    python3 bench/peers/dummy_model.py MODEL.gguf FOLDER      # the 0.5B shapes, once
+    python3 bench/peers/cpu.py target/release/mettle MODEL.gguf --dummy FOLDER [--openvino-python .../bin/python]
+                               [--rows NAME,...] [--isa avx2]
 
-A round runs Mettle, llama.cpp without and llama.cpp with flash attention, each in a process of its own; the better of the
-two counts. The table goes to stderr, the record to stdout. On a busy machine (a fixed loop takes longer than it may, or the
-load is not ours) nothing is judged: the record says so and the exit code is 3.
+A round runs each engine in a process of its own: Mettle, llama.cpp without and with flash attention, OpenVINO with each of its
+two attention backends, and OpenVINO kept to f32 activations as a peer of its own. The better variant counts; from the second
+round on only variants that were better at something run. The record (bench/records/cpu.json, with --isa cpu_NAME.json) is
+written after every row, and rows that are not asked for stay in it. What cannot be measured is in it with the reason. The
+table goes to stdout. On a busy machine (a fixed loop takes longer than it may, or others use the cores during a round)
+nothing is judged: the row says so and the exit code is 3.
 """
 import argparse
 import json
-import multiprocessing
 import os
-import platform
-import re
-import subprocess
+import statistics
 import sys
-import time
+from dataclasses import dataclass
 
-# name: tokens in, tokens out, sequences
-CASES = {
-    "prefill 512, decode 64": (512, 64, 1),
-    "decode, batch 8": (512, 32, 8),
-    "decode, batch 32": (512, 16, 32),
-    "prefill 4096": (4096, 8, 1),
+import cpu_table
+import dummy_model
+import engines
+import machine
+from cpu_table import BUSY
+from engines import Failed
+
+RECORDS = os.path.join(os.path.dirname(engines.HERE), "records")
+DEFAULT = "default"
+FIRST_TOKEN = "first-token"
+FIRST_REPEATS = 5
+# For the first token: what each peer does unless told otherwise.
+FIRST_VARIANTS = {"llama.cpp": "plain", "OpenVINO GenAI": "PA"}
+
+
+@dataclass
+class Row:
+    phases: dict  # what the table calls them
+    input: int
+    output: int
+    batch: int = 1
+    model: str = DEFAULT  # or a type of the dummy model
+    peers: tuple = ("llama.cpp",)
+    rounds: int = 2
+    repeats: int = 1
+
+
+def both(of=""):
+    return {"prefill": f"{of}prefill, 512 tokens", "decode": f"{of}decode after 512"}
+
+
+ROWS = {
+    "512": Row(both(), 512, 64, peers=("llama.cpp", "OpenVINO GenAI", "OpenVINO f32"), repeats=3),
+    "4096": Row({"prefill": "prefill, 4096 tokens"}, 4096, 8),
+    "batch-8": Row({"decode": "decode, 8 sequences after 512"}, 512, 32, 8),
+    "batch-32": Row({"decode": "decode, 32 sequences after 512"}, 512, 16, 32),
+    **{kind.lower(): Row(both(f"0.5B {kind}: "), 512, 32, model=kind) for kind in reversed(dummy_model.TYPES)},
 }
-WORKER = os.path.join(os.path.dirname(__file__), "llama_cpp_worker.py")
+NAMES = [*ROWS, FIRST_TOKEN]
 
 
-def spin(_):
-    """Seconds of wall clock that pass while this process computes for a fixed time of its own."""
-    wall, own = time.perf_counter(), time.process_time()
-    while time.process_time() - own < 0.2:
-        pass
-    return time.perf_counter() - wall
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
-def busy(threads):
-    """Why the machine cannot be measured on, or None."""
-    with multiprocessing.Pool(threads) as pool:
-        worst = max(pool.map(spin, range(threads), chunksize=1))
-    if worst > 0.2 * 1.1:
-        return f"0.2 s of work on each of {threads} threads took {worst:.2f} s"
-    return None
+def speed_of(phase):
+    return f"{phase}_tokens_per_second"
 
 
-def mettle(arguments, model, case):
-    input_len, output_len, batch = case
-    command = [arguments.binary, "bench", "latency", "-m", model, "--json", "--device", "cpu", "--repeats", "1"]
-    command += ["--input-len", str(input_len), "--output-len", str(output_len), "--batch", str(batch)]
-    command += ["--threads", str(arguments.threads)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def llama(arguments, model, case, flash):
-    numbers = [*case[:2], case[2], arguments.threads, flash]
-    command = [sys.executable, WORKER, model, *map(str, numbers)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-
-
-def processor():
-    with open("/proc/cpuinfo") as info:
-        return re.search(r"model name\s+: (.*)", info.read())[1]
-
-
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("binary")
-parser.add_argument("model")
-parser.add_argument("--threads", type=int, default=os.cpu_count())
-parser.add_argument("--rounds", type=int, default=3)
-parser.add_argument("--only", help="cases whose name contains this")
-arguments = parser.parse_args()
-
-results, troubles = {}, []
-for name, case in CASES.items():
-    if arguments.only and arguments.only not in name:
-        continue
-    found = {"mettle": [], "llama.cpp": [], "llama.cpp, flash attention": []}
-    for _ in range(arguments.rounds):
-        trouble = busy(arguments.threads)
-        if trouble:
-            troubles.append(f"{name}: {trouble}")
-        found["mettle"].append(mettle(arguments, arguments.model, case))
-        found["llama.cpp"].append(llama(arguments, arguments.model, case, 0))
-        found["llama.cpp, flash attention"].append(llama(arguments, arguments.model, case, 1))
-    results[name] = {}
-    for phase in ("prefill", "decode"):
-        key = f"{phase}_tokens_per_second"
-        speeds = {engine: sorted(run[key] for run in runs) for engine, runs in found.items()}
-        ours = speeds["mettle"][-1]
-        peer = max(speeds["llama.cpp"][-1], speeds["llama.cpp, flash attention"][-1])
-        results[name][phase] = {
-            "mettle": ours,
-            "llama.cpp": peer,
-            "ratio": ours / peer,
-            "all": {engine: [round(speed, 1) for speed in all] for engine, all in speeds.items()},
+class Bench:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.mettle = engines.Mettle(arguments.binary, arguments.threads, arguments.isa)
+        self.peers = engines.peers(arguments.llama_python, arguments.openvino_python)
+        first = self.mettle.latency(arguments.model, 8, 1)
+        self.commit = first["commit"]
+        self.record = {
+            "bench": "CPU, next to other engines",
+            "machine": machine.describe(arguments.threads),
+            "mettle": first["device"],
+            "peers": {name: peer.about() for name, peer in self.peers.items()},
+            "read_bytes_per_second": [],
+            "rows": {},
         }
-        print(f"{name:24} {phase:8} {ours:8.1f} {peer:8.1f} {ours / peer:6.2f}x", file=sys.stderr)
+        self.absent = {name: about["absent"] for name, about in self.record["peers"].items() if "absent" in about}
+        for name, reason in self.absent.items():
+            say(f"{name} is absent ({reason}; or name the Python that has it, see --help)")
+        self.keep_earlier_rows()
 
-commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-version = subprocess.run(
-    [sys.executable, "-c", "import llama_cpp; print(llama_cpp.__version__)"], check=True, capture_output=True, text=True
-).stdout.strip()
-record = {
-    "bench": "cpu against llama.cpp",
-    "commit": commit,
-    "machine": {"processor": processor(), "system": platform.platform(), "threads": arguments.threads},
-    "peer": f"llama-cpp-python {version}",
-    "model": os.path.basename(arguments.model),
-    "rounds": arguments.rounds,
-    "tokens_per_second, best of the rounds": results,
-    "no verdict, the machine was busy": troubles,
-}
-print(json.dumps(record, indent=2))
-if troubles:
-    print("\n".join(["no verdict: the machine is busy", *troubles]), file=sys.stderr)
-    sys.exit(3)
+    def keep_earlier_rows(self):
+        try:
+            with open(self.arguments.record) as written:
+                earlier = json.load(written)
+        except (OSError, ValueError):
+            return
+        # Rows of another form, machine or set of peers say nothing beside these.
+        if all(earlier.get(same) == self.record[same] for same in ("bench", "machine", "mettle", "peers")):
+            self.record["rows"] = earlier["rows"]
+            self.record["read_bytes_per_second"] = earlier["read_bytes_per_second"]
+
+    def run(self, names):
+        for name in names:
+            try:
+                result = self.first_token() if name == FIRST_TOKEN else self.row(name, ROWS[name])
+            except Failed as reason:
+                say(f"{name}: {reason}")
+                result = {"not measured": str(reason)}
+            rows = self.record["rows"] | {name: result}
+            self.record["rows"] = {name: rows[name] for name in NAMES if name in rows}
+            self.work_out_shares()
+            machine.write(self.arguments.record, self.record)
+
+    def work_out_shares(self):
+        """What decode of one sequence reads, as a share of the best bandwidth seen: every new look may lower it."""
+        bandwidth = max(self.record["read_bytes_per_second"], default=None)
+        for row in self.record["rows"].values():
+            if bandwidth and "bytes_per_token" in row:
+                # OpenVINO has other bytes: its cache is smaller, and it converts weights.
+                speeds = {name: row["best_tokens_per_second"]["decode"].get(name) for name in ("mettle", "llama.cpp")}
+                read = {name: row["bytes_per_token"] * speed for name, speed in speeds.items() if speed}
+                row["decode_read"] = {
+                    name: {"bytes_per_second": each, "share_of_bandwidth": each / bandwidth} for name, each in read.items()
+                }
+
+    def path(self, model):
+        if model == DEFAULT:
+            return self.arguments.model
+        path = dummy_model.path_of(self.arguments.dummy, model) if self.arguments.dummy else None
+        if path is None or not os.path.exists(path):
+            raise Failed(f"no {model} file under --dummy FOLDER; dummy_model.py makes it")
+        return path
+
+    def row(self, name, row):
+        path = self.path(row.model)
+        runs, missing, disturbed = self.measure(name, row, path)
+        result = {
+            "titles": row.phases,
+            "model": os.path.basename(path),
+            "commit": self.commit,
+            "tokens": {"in": row.input, "out": row.output, "sequences": row.batch},
+            "best_tokens_per_second": {},
+            "all_tokens_per_second": {},
+        }
+        for phase in row.phases:
+            every = {engine: [round(run[speed_of(phase)], 1) for run in found] for engine, found in runs.items()}
+            best = {}
+            for engine, speeds in every.items():
+                engine = engine.split(",")[0]
+                best[engine] = max([*speeds, best.get(engine, 0)])
+            result["best_tokens_per_second"][phase] = best
+            result["all_tokens_per_second"][phase] = every
+        if row.batch == 1 and "decode" in row.phases:
+            result["bytes_per_token"] = self.mettle.bytes_per_token(path, row.input + row.output // 2)
+            self.look_at_bandwidth()
+        return result | {"missing": missing, BUSY: disturbed}
+
+    def look_at_bandwidth(self):
+        try:
+            self.record["read_bytes_per_second"].append(self.mettle.read_bandwidth(self.arguments.model))
+        except Failed as reason:
+            # The row's speeds are worth keeping without it.
+            say(f"read bandwidth: {reason}")
+
+    def measure(self, name, row, path):
+        """The runs of each engine and variant, why engines are missing, and what disturbed."""
+        order = {"task": "speed", "model": path, "input": row.input, "output": row.output, "batch": row.batch}
+        order |= {"repeats": row.repeats, "threads": self.arguments.threads}
+        runs, disturbed = {"mettle": []}, []
+        missing = {peer: "absent" for peer in row.peers if peer in self.absent}
+        left = [(peer, variant) for peer in row.peers if peer not in missing for variant in self.peers[peer].variants]
+        for round in range(self.arguments.rounds or row.rounds):
+            say(f"{name}: round {round + 1}")
+            disturbed.append(machine.busy(self.arguments.threads))
+            others = machine.Others()
+            runs["mettle"].append(self.mettle.latency(path, row.input, row.output, row.batch, row.repeats))
+            latest = {}
+            for peer, variant in left:
+                try:
+                    latest[peer, variant] = self.peers[peer].ask(**order, variant=variant)
+                    runs.setdefault(f"{peer}, {variant}", []).append(latest[peer, variant])
+                except Failed as reason:
+                    missing[f"{peer}, {variant}"] = str(reason)
+            disturbed.append(others.trouble())
+            left = self.better_at_something(row, latest)
+        return runs, missing, list(filter(None, disturbed))
+
+    @staticmethod
+    def better_at_something(row, latest):
+        def best(peer, phase):
+            return max((key for key in latest if key[0] == peer), key=lambda key: latest[key][speed_of(phase)])
+
+        chosen = {best(peer, phase) for peer, _ in latest for phase in row.phases}
+        return [key for key in latest if key in chosen]
+
+    def first_token(self):
+        seconds, missing = {"mettle": []}, {peer: "absent" for peer in FIRST_VARIANTS if peer in self.absent}
+        disturbed = [machine.busy(self.arguments.threads)]
+        others = machine.Others()
+        for repeat in range(FIRST_REPEATS):
+            say(f"{FIRST_TOKEN}: {repeat + 1} of {FIRST_REPEATS}")
+            seconds["mettle"].append(self.mettle.seconds_to_first_byte(self.arguments.model))
+            for peer, variant in FIRST_VARIANTS.items():
+                if peer in missing:
+                    continue
+                order = {"model": self.arguments.model, "threads": self.arguments.threads, "variant": variant}
+                try:
+                    run = self.peers[peer].ask(task="first token", **order)
+                    seconds.setdefault(peer, []).append(run["first_token_seconds"])
+                except Failed as reason:
+                    missing[peer] = str(reason)
+        disturbed.append(others.trouble())
+        return {
+            "title": "load to first token, file cache warm",
+            "model": os.path.basename(self.arguments.model),
+            "commit": self.commit,
+            # Python's own start is not the peers'.
+            "what": "mettle: start of the process to the first byte of the answer; peers: opening the model to the first token",
+            "median_seconds": {engine: statistics.median(found) for engine, found in seconds.items()},
+            "all_seconds": {engine: [round(each, 3) for each in found] for engine, found in seconds.items()},
+            "missing": missing,
+            BUSY: list(filter(None, disturbed)),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--dummy", metavar="FOLDER", help="files of dummy_model.py")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, help="instead of each row's own number")
+    parser.add_argument("--rows", metavar="NAME,...", help=f"some of {','.join(NAMES)}")
+    parser.add_argument("--isa", help="what --cpu-isa of Mettle is to be; peers use what they were built for")
+    parser.add_argument("--llama-python", default=sys.executable, help="a Python that has llama-cpp-python (this one)")
+    parser.add_argument("--openvino-python", default=sys.executable, help="a Python that has openvino-genai (this one)")
+    parser.add_argument("--record", help="the file to write")
+    arguments = parser.parse_args()
+    names = arguments.rows.split(",") if arguments.rows else NAMES
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        parser.error(f"there is no row {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if not arguments.record:
+        arguments.record = os.path.join(RECORDS, f"cpu_{arguments.isa}.json" if arguments.isa else "cpu.json")
+    machine.end_children_when_killed()
+    try:
+        bench = Bench(arguments)
+    except Failed as reason:
+        sys.exit(f"{arguments.binary}: {reason}")
+    bench.run(names)
+    print(cpu_table.table(bench.record))
+    if any(bench.record["rows"][name].get(BUSY) for name in names):
+        say("no verdict: the machine was busy")
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

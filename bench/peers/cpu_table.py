@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Owns the table that the README shows of a record of cpu.py.
+
+    python3 bench/peers/cpu_table.py bench/records/cpu.json
+"""
+import json
+import sys
+
+PEERS = ("llama.cpp", "OpenVINO GenAI", "OpenVINO f32")
+BUSY = "no verdict, the machine was busy"
+
+
+def table(record):
+    """Markdown. Shares are of the best read bandwidth that was measured meanwhile."""
+    bandwidth = max(record["read_bytes_per_second"], default=None)
+    title = f"{record['machine']['threads']} threads of {record['machine']['processor']}"
+    lines = [f"| {title} | Mettle | {' | | '.join(PEERS)} | | memory read |", "|---" * (3 + 2 * len(PEERS)) + "|"]
+    for name, row in record["rows"].items():
+        if "not measured" in row:
+            lines.append(line(name, f"not measured: {row['not measured']}", *[""] * (2 * len(PEERS) + 1)))
+        elif "median_seconds" in row:
+            lines.append(line(heading(row, row["title"]), *cells(row, row["median_seconds"], "s"), ""))
+        else:
+            for phase, speeds in row["best_tokens_per_second"].items():
+                can_say = phase == "decode" and "decode_read" in row and not row[BUSY]
+                read = row["decode_read"]["mettle"] if can_say else None
+                share = f"{read['bytes_per_second'] / 1e9:.1f} GB/s, {read['share_of_bandwidth']:.0%}" if read else ""
+                lines.append(line(heading(row, row["titles"][phase]), *cells(row, speeds, "tok/s"), share))
+    lines.append("")
+    if bandwidth:
+        lines.append(f"Memory is read at up to {bandwidth / 1e9:.1f} GB/s (`mettle doctor`, best of the run).")
+    lines += [f"{peer}: {described(about)}." for peer, about in record["peers"].items() if "f32" not in peer]
+    return "\n".join(lines)
+
+
+def line(*cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def heading(row, title):
+    return f"{title} (busy, no verdict)" if row[BUSY] else title
+
+
+def cells(row, values, unit):
+    """Mettle's figure, then each peer's and how many times better Mettle's is."""
+    ours = values["mettle"]
+    yield shown(ours, unit)
+    for peer in PEERS:
+        theirs = values.get(peer)
+        ratio = "" if theirs is None or row[BUSY] else f"{theirs / ours if unit == 's' else ours / theirs:.1f}x"
+        yield from (shown(theirs, unit) if theirs else "-", ratio)
+
+
+def shown(value, unit):
+    digits = 2 if unit == "s" else 0 if value >= 100 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def described(about):
+    if "absent" in about:
+        return f"absent ({about['absent']})"
+    return ", ".join(f"{value}" if what == "package" else f"{what} {value}" for what, value in about.items())
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as record:
+        print(table(json.load(record)))
