@@ -3,7 +3,7 @@
 llama_cpp_worker.py, one sequence only, the variant is the attention backend, PA or SDPA, or "PA f32".
 
 Everything but the number of threads is as OpenVINO has it by default, the cache's type included: activations of matrices become
-8 bits. With f32 they stay f32, the fairer comparison with Mettle's 15 bits. A run of the same lengths warms up (kernels are
+8 bits; with f32 they stay f32 (Mettle's have 15 bits). A run of the same lengths warms up (kernels are
 compiled then); the best of the repeats counts.
 """
 import json
