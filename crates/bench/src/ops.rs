@@ -61,6 +61,8 @@ pub struct OpTiming {
     /// Weights, activations and cache that it cannot avoid to move.
     pub bytes: f64,
     pub flops: f64,
+    /// Its products are those of integers: the weights are quantized.
+    pub in_integers: bool,
 }
 
 /// The kinds of ops in a plan, in the order of their first appearance. The embedding is none: it is in every plan.
@@ -194,6 +196,8 @@ pub fn timing(
         flops += rows * seen * context.flops as f64;
     }
     let seconds = (with - without) / kind.nodes.len() as f64;
+    let weights = op.accesses().weights;
+    let mut parts = weights.iter().flat_map(|id| &plan.weight_of(*id).parts);
     OpTiming {
         name: kind.label(shape.rows),
         rows: rows as usize,
@@ -201,6 +205,7 @@ pub fn timing(
         seconds: Some(seconds).filter(|seconds| *seconds > 0.0),
         bytes,
         flops,
+        in_integers: parts.any(|part| part.dtype.is_quantized()),
     }
 }
 

@@ -56,9 +56,10 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     note(&format!("device    {}", backend.describe()));
     let ceilings = Ceilings::measure(settings.threads);
     note(&format!(
-        "ceiling   {:.1} GB/s, {:.1} GFLOP/s (measured)",
+        "ceiling   {:.1} GB/s, {:.1} GFLOP/s in f32, {:.1} Gop/s in 16-bit integers (measured)",
         ceilings.read_bytes_per_second / 1e9,
-        ceilings.flops_per_second / 1e9
+        ceilings.flops_per_second / 1e9,
+        ceilings.integer_ops_per_second / 1e9
     ));
     if let Some(load) = Machine::look().load.filter(|load| *load > BUSY) {
         note(&format!(
@@ -98,7 +99,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     for wanted in &shapes {
         for (_, timing) in timings.iter().filter(|(shape, _)| shape == wanted) {
             let (bytes, flops) = (timing.bytes, timing.flops);
-            let least = ceilings.least_seconds(bytes, flops);
+            let least = ceilings.least_seconds(bytes, flops, timing.in_integers);
             let line = Line {
                 timing,
                 gigabytes_per_second: timing.seconds.map(|seconds| bytes / seconds / 1e9),
