@@ -5,6 +5,7 @@ pub mod chat;
 pub mod config;
 pub mod doctor;
 pub mod models;
+pub mod perplexity;
 pub mod plan;
 pub mod pull;
 pub mod run;

@@ -5,5 +5,6 @@ mod benches;
 mod devices;
 mod errors;
 mod mettle;
+mod perplexity;
 mod plans;
 mod serving;
