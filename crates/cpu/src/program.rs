@@ -1,10 +1,12 @@
 //! Owns the translation of a plan into kernel calls: slices become addresses, weights become packed matrices. What the
 //! backend cannot run is refused here, by name, before anything runs.
 
+use crate::experts::{ExpertActivation, Experts};
+use crate::kernels::route::{Route, Softmax};
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
-    Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice, Tap,
-    WeightId,
+    Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, RouteScore,
+    Slice, Tap, WeightId,
 };
 
 /// One kernel call. Calls are run one after the other: what `hazards` would let overlap is little, and threads that share
@@ -71,6 +73,19 @@ pub enum Kernel {
         b: Rows,
         out: Rows,
     },
+    /// `gate` is one column.
+    SigmoidGate {
+        a: Rows,
+        gate: Rows,
+        out: Rows,
+    },
+    MoeRoute {
+        logits: Rows,
+        route: Route,
+        experts: Rows,
+        shares: Rows,
+    },
+    MoeExperts(Experts),
     Gather {
         x: Rows,
         out: Rows,
@@ -247,6 +262,59 @@ impl View<'_> {
                     b: rows(b),
                     out: rows(o.out),
                 }
+            }
+            Op::Elementwise(o) if o.expr == Expr::SigmoidGate => {
+                let gate = o.b.expect("a gate has two inputs");
+                if gate.width != 1 {
+                    return Err(unsupported("sigmoid gates of many columns".into()));
+                }
+                Kernel::SigmoidGate {
+                    a: rows(o.a),
+                    gate: rows(gate),
+                    out: rows(o.out),
+                }
+            }
+            Op::MoeRoute(o) => {
+                let softmax = match o.score {
+                    RouteScore::Softmax => Softmax::OfAll,
+                    RouteScore::SoftmaxOfTop => Softmax::OfChosen,
+                    RouteScore::Sigmoid => {
+                        return Err(unsupported("routing by sigmoid scores".into()));
+                    }
+                };
+                if o.bias.is_some() || o.groups > 1 {
+                    let what = "routing with a bias of the choice or groups of experts";
+                    return Err(unsupported(what.into()));
+                }
+                Kernel::MoeRoute {
+                    logits: rows(o.logits),
+                    route: Route {
+                        softmax,
+                        normalize: o.normalize,
+                        scale: o.scale,
+                    },
+                    experts: rows(o.experts),
+                    shares: rows(o.shares),
+                }
+            }
+            Op::MoeExperts(o) => {
+                let activation = ExpertActivation::of(o.activation).ok_or_else(|| {
+                    unsupported(format!("experts with activation {:?}", o.activation))
+                })?;
+                Kernel::MoeExperts(Experts {
+                    x: rows(o.x),
+                    experts: rows(o.experts),
+                    shares: rows(o.shares),
+                    gate_up: o.gate_up,
+                    gate_up_bias: o.gate_up_bias,
+                    down: o.down,
+                    down_bias: o.down_bias,
+                    activation,
+                    expert_count: o.expert_count,
+                    width: o.width,
+                    scratch: rows(o.scratch),
+                    out: rows(o.out),
+                })
             }
             Op::Gather(o) if Some(o.rows) == self.plan.logit_rows => Kernel::Gather {
                 x: rows(o.x),

@@ -3,7 +3,7 @@
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::attention::{Attention, PARTITION, QueryTile};
 use crate::kernels::linear::{Input, Linear};
-use crate::kernels::{gated, norm, rope};
+use crate::kernels::{gated, norm, rope, shares};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
 use crate::phases::{Phases, Walk};
@@ -18,7 +18,7 @@ const ITEMS_PER_THREAD: usize = 4;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
-    cpu: &'a CpuExecutable,
+    pub(crate) cpu: &'a CpuExecutable,
     step: &'a StepInput,
     threads: usize,
 }
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
     }
 
     /// Items that `parts` parts of a phase's work are dealt out in.
-    fn items(&self, parts: usize) -> usize {
+    pub(crate) fn items(&self, parts: usize) -> usize {
         match self.threads {
             1 => parts.min(1),
             threads => parts.min(threads * ITEMS_PER_THREAD),
@@ -58,7 +58,12 @@ impl<'a> Run<'a> {
     }
 
     /// A phase over rows. True for the thread that did the last of them.
-    fn rows(&self, walk: &mut Walk<'_>, rows: usize, mut work: impl FnMut(Range<usize>)) -> bool {
+    pub(crate) fn rows(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        mut work: impl FnMut(Range<usize>),
+    ) -> bool {
         let items = self.items(rows);
         walk.phase(items, |item| work(share(rows, item, items)))
     }
@@ -217,6 +222,26 @@ impl<'a> Run<'a> {
                         }
                     }
                 }),
+                Kernel::SigmoidGate { a, gate, out } => self.rows(walk, rows, |rows| {
+                    for row in rows {
+                        let gate = gate.row(row)[0];
+                        shares::sigmoid_gate(isa, a.row(row), gate, out.row_mut(row));
+                    }
+                }),
+                Kernel::MoeRoute {
+                    logits,
+                    route,
+                    experts,
+                    shares,
+                } => self.rows(walk, rows, |rows| {
+                    for row in rows {
+                        let (logits, room) = (logits.row(row), &mut scratch.scores);
+                        let room = &mut room[..logits.len()];
+                        let (experts, shares) = (experts.row_mut(row), shares.row_mut(row));
+                        route.run(isa, logits, room, experts, shares);
+                    }
+                }),
+                Kernel::MoeExperts(op) => self.experts(op, rows, scratch, walk),
                 Kernel::Gather { x, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
                         let from = self.cpu.state.logit_rows[row] as usize;

@@ -275,7 +275,8 @@ pub struct MoeExperts {
     pub x: Slice,
     pub experts: Slice,
     pub shares: Slice,
-    /// `[experts, 2 * width, hidden]`: gate rows, then up rows.
+    /// `[experts, 2 * width, hidden]`: gate rows, then up rows. One tensor for all experts, one for all gates and one for
+    /// all ups, or each expert's own, one expert after another.
     pub gate_up: WeightId,
     pub gate_up_bias: Option<WeightId>,
     pub down: WeightId,
@@ -284,9 +285,16 @@ pub struct MoeExperts {
     pub top_k: usize,
     pub expert_count: usize,
     pub width: usize,
-    /// One row per (token, expert) pair.
+    /// One row per (token, expert) pair: the expert's input, then gate and up or what it gives (`MoeExperts::row_width`).
     pub scratch: Slice,
     pub out: Slice,
+}
+
+impl MoeExperts {
+    /// Columns of the scratch: the token's row and later the activated one; gate and up, and later the result.
+    pub fn row_width(hidden: usize, width: usize) -> usize {
+        hidden.max(width) + hidden.max(2 * width)
+    }
 }
 
 /// Copies the rows that `rows` names.

@@ -22,3 +22,6 @@ pub mod linear;
 pub mod norm;
 pub mod order;
 pub mod rope;
+pub mod route;
+pub mod shares;
+pub mod swiglu;

@@ -70,7 +70,7 @@ impl Mixture {
     }
 
     pub fn buffers(&self, ops: &mut PlanBuilder, hidden: usize) -> MixtureBuffers {
-        let pair = 2 * self.width + hidden;
+        let pair = MoeExperts::row_width(hidden, self.width);
         MixtureBuffers {
             logits: ops.tokens("router_logits", self.experts),
             experts: ops
