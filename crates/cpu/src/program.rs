@@ -1,6 +1,7 @@
 //! Owns the translation of a plan into kernel calls: slices become addresses, weights become packed matrices. What the
 //! backend cannot run is refused here, by name, before anything runs.
 
+use crate::kernels::elementwise;
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
     Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice, Tap,
@@ -60,16 +61,26 @@ pub enum Kernel {
         kv_heads: usize,
         head_dim: usize,
         scale: f32,
+        window: Option<usize>,
+        softcap: Option<f32>,
+        sinks: Option<WeightId>,
     },
-    SiluMul {
+    Gated {
+        activation: Activation,
         gate: Rows,
         up: Rows,
         out: Rows,
     },
-    Add {
+    /// `out` may be `a`, and is not `b`.
+    Elementwise {
+        expr: Expr,
         a: Rows,
-        b: Rows,
+        b: Option<Rows>,
         out: Rows,
+    },
+    Softcap {
+        x: Rows,
+        cap: f32,
     },
     Gather {
         x: Rows,
@@ -161,6 +172,9 @@ impl View<'_> {
                 out: rows(o.out),
                 scale: o.scale,
             },
+            Op::RmsNorm(o) if o.out.overlaps(&o.x) => {
+                return Err(unsupported("a norm over its own input".into()));
+            }
             Op::RmsNorm(o) => Kernel::RmsNorm {
                 x: rows(o.x),
                 add: o.add.map(rows),
@@ -211,14 +225,11 @@ impl View<'_> {
                 let KvSource::Paged(kv) = o.kv else {
                     return refuse("without a cache (encoders)");
                 };
-                if o.window.is_some() {
-                    return refuse("with a sliding window");
-                }
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");
                 }
-                if o.softcap.is_some() || o.sinks.is_some() || o.bias.is_some() {
-                    return refuse("with a softcap, sinks or a bias");
+                if o.bias.is_some() {
+                    return refuse("with a bias");
                 }
                 if o.values_in_keys || o.value_dim != o.head_dim {
                     return refuse("with values of another width than keys");
@@ -230,24 +241,36 @@ impl View<'_> {
                     kv_heads: o.kv_heads,
                     head_dim: o.head_dim,
                     scale: o.scale,
+                    window: o.window,
+                    softcap: o.softcap,
+                    sinks: o.sinks,
                 }
             }
-            Op::GatedAct(o) if o.activation == Activation::Silu => Kernel::SiluMul {
+            Op::GatedAct(o) => Kernel::Gated {
+                activation: o.activation,
                 gate: rows(o.gate),
                 up: rows(o.up),
                 out: rows(o.out),
             },
-            Op::Elementwise(o) if o.expr == Expr::Add => {
-                let b = o.b.expect("an addition has two inputs");
-                if b.width != o.a.width {
-                    return Err(unsupported("addition of one column to many".into()));
+            Op::Elementwise(o) if !elementwise::can(o.expr) => {
+                return Err(unsupported(format!("elementwise {:?}", o.expr)));
+            }
+            Op::Elementwise(o) => {
+                let moves = o.a != o.out && o.a.overlaps(&o.out);
+                if moves || o.b.is_some_and(|b| b.overlaps(&o.out)) {
+                    return Err(unsupported("elementwise ops over their own input".into()));
                 }
-                Kernel::Add {
+                Kernel::Elementwise {
+                    expr: o.expr,
                     a: rows(o.a),
-                    b: rows(b),
+                    b: o.b.map(rows),
                     out: rows(o.out),
                 }
             }
+            Op::Softcap(o) => Kernel::Softcap {
+                x: rows(o.x),
+                cap: o.cap,
+            },
             Op::Gather(o) if Some(o.rows) == self.plan.logit_rows => Kernel::Gather {
                 x: rows(o.x),
                 out: rows(o.out),

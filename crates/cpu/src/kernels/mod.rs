@@ -16,9 +16,12 @@
 pub mod activations;
 pub mod attention;
 mod eights;
+pub mod elementwise;
 pub mod exp;
 pub mod gated;
 pub mod linear;
+pub mod nonlinear;
 pub mod norm;
 pub mod order;
 pub mod rope;
+pub mod tanh;
