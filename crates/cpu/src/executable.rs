@@ -7,6 +7,7 @@ use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{PARTITION, Scratch, part_width};
 use crate::kernels::linear::Room;
+use crate::kernels::{elementwise, gated};
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
@@ -91,7 +92,8 @@ impl Parts {
         rows: usize,
         head_dim: usize,
     ) -> Result<Parts, BackendError> {
-        let partitions = context.div_ceil(PARTITION);
+        // A window may reach from the end of one partition into the start of another.
+        let partitions = context.div_ceil(PARTITION) + 1;
         let stride = rows * part_width(head_dim);
         let bytes = items.saturating_mul(partitions).saturating_mul(stride * 4);
         Ok(Parts {
@@ -334,10 +336,10 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
         Kernel::QkNorm { .. } => vec!["qk_norm"],
         Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
         Kernel::Attention { .. } => vec!["attention"],
-        Kernel::SiluMul { .. } => vec!["silu_mul"],
-        Kernel::Add { .. } => vec!["add"],
+        Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
+        Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
+        Kernel::Softcap { .. } => vec!["softcap"],
         Kernel::Gather { .. } => vec!["gather"],
-        Kernel::SigmoidGate { .. } => vec!["sigmoid_gate"],
         Kernel::MoeRoute { .. } => vec!["moe_route"],
         Kernel::MoeExperts(op) => {
             // Each type once, however many experts there are.

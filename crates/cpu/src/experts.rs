@@ -4,9 +4,8 @@
 //! All threads share the panels of all chosen experts, in prefill and in decode alike; a token's row is quantized once.
 
 use crate::executable::{OWN_ROWS, ThreadScratch};
-use crate::isa::Isa;
 use crate::kernels::linear::{Input, Linear, Room};
-use crate::kernels::{gated, shares, swiglu};
+use crate::kernels::{gated, shares};
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
 use crate::phases::Walk;
@@ -24,39 +23,11 @@ pub struct Experts {
     pub gate_up_bias: Option<WeightId>,
     pub down: WeightId,
     pub down_bias: Option<WeightId>,
-    pub activation: ExpertActivation,
+    pub activation: Activation,
     pub expert_count: usize,
     pub width: usize,
     pub scratch: Rows,
     pub out: Rows,
-}
-
-/// The activations that experts have here.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ExpertActivation {
-    Silu,
-    Clamped { limit: f32, alpha: f32 },
-}
-
-impl ExpertActivation {
-    pub fn of(activation: Activation) -> Option<ExpertActivation> {
-        match activation {
-            Activation::Silu => Some(ExpertActivation::Silu),
-            Activation::ClampedSwiglu { limit, alpha } => {
-                Some(ExpertActivation::Clamped { limit, alpha })
-            }
-            _ => None,
-        }
-    }
-
-    fn run(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        match self {
-            ExpertActivation::Silu => gated::silu_mul(isa, gate, up, out),
-            ExpertActivation::Clamped { limit, alpha } => {
-                swiglu::clamped_swiglu(isa, gate, up, limit, alpha, out);
-            }
-        }
-    }
 }
 
 impl Experts {
@@ -151,7 +122,7 @@ impl Run<'_> {
                 for row in pairs {
                     let (gate, up) = gate_up.out.row(row).split_at(width);
                     let activated = down.x.row_mut(row);
-                    op.activation.run(isa, gate, up, activated);
+                    gated::gated(isa, op.activation, gate, up, activated);
                     if down.takes_quantized {
                         cpu.pair_rows.quantize(isa, row, activated);
                     }

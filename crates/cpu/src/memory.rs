@@ -199,6 +199,11 @@ impl Rows {
         }
     }
 
+    /// Whether these are the same columns of the same buffer.
+    pub fn same(&self, other: &Rows) -> bool {
+        self.pointer == other.pointer && self.width == other.width
+    }
+
     /// The same rows, columns `start..start + width` of this view.
     #[inline(always)]
     pub fn columns(&self, start: usize, width: usize) -> Rows {

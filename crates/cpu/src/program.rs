@@ -1,7 +1,8 @@
 //! Owns the translation of a plan into kernel calls: slices become addresses, weights become packed matrices. What the
 //! backend cannot run is refused here, by name, before anything runs.
 
-use crate::experts::{ExpertActivation, Experts};
+use crate::experts::Experts;
+use crate::kernels::elementwise;
 use crate::kernels::route::{Route, Softmax};
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
@@ -62,21 +63,21 @@ pub enum Kernel {
         kv_heads: usize,
         head_dim: usize,
         scale: f32,
+        window: Option<usize>,
+        softcap: Option<f32>,
+        sinks: Option<WeightId>,
     },
-    SiluMul {
+    Gated {
+        activation: Activation,
         gate: Rows,
         up: Rows,
         out: Rows,
     },
-    Add {
+    /// `out` may be `a`, and is not `b`.
+    Elementwise {
+        expr: Expr,
         a: Rows,
-        b: Rows,
-        out: Rows,
-    },
-    /// `gate` is one column.
-    SigmoidGate {
-        a: Rows,
-        gate: Rows,
+        b: Option<Rows>,
         out: Rows,
     },
     MoeRoute {
@@ -86,6 +87,10 @@ pub enum Kernel {
         shares: Rows,
     },
     MoeExperts(Experts),
+    Softcap {
+        x: Rows,
+        cap: f32,
+    },
     Gather {
         x: Rows,
         out: Rows,
@@ -176,6 +181,9 @@ impl View<'_> {
                 out: rows(o.out),
                 scale: o.scale,
             },
+            Op::RmsNorm(o) if o.out.overlaps(&o.x) => {
+                return Err(unsupported("a norm over its own input".into()));
+            }
             Op::RmsNorm(o) => Kernel::RmsNorm {
                 x: rows(o.x),
                 add: o.add.map(rows),
@@ -226,14 +234,11 @@ impl View<'_> {
                 let KvSource::Paged(kv) = o.kv else {
                     return refuse("without a cache (encoders)");
                 };
-                if o.window.is_some() {
-                    return refuse("with a sliding window");
-                }
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");
                 }
-                if o.softcap.is_some() || o.sinks.is_some() || o.bias.is_some() {
-                    return refuse("with a softcap, sinks or a bias");
+                if o.bias.is_some() {
+                    return refuse("with a bias");
                 }
                 if o.values_in_keys || o.value_dim != o.head_dim {
                     return refuse("with values of another width than keys");
@@ -245,32 +250,29 @@ impl View<'_> {
                     kv_heads: o.kv_heads,
                     head_dim: o.head_dim,
                     scale: o.scale,
+                    window: o.window,
+                    softcap: o.softcap,
+                    sinks: o.sinks,
                 }
             }
-            Op::GatedAct(o) if o.activation == Activation::Silu => Kernel::SiluMul {
+            Op::GatedAct(o) => Kernel::Gated {
+                activation: o.activation,
                 gate: rows(o.gate),
                 up: rows(o.up),
                 out: rows(o.out),
             },
-            Op::Elementwise(o) if o.expr == Expr::Add => {
-                let b = o.b.expect("an addition has two inputs");
-                if b.width != o.a.width {
-                    return Err(unsupported("addition of one column to many".into()));
-                }
-                Kernel::Add {
-                    a: rows(o.a),
-                    b: rows(b),
-                    out: rows(o.out),
-                }
+            Op::Elementwise(o) if !elementwise::can(o.expr) => {
+                return Err(unsupported(format!("elementwise {:?}", o.expr)));
             }
-            Op::Elementwise(o) if o.expr == Expr::SigmoidGate => {
-                let gate = o.b.expect("a gate has two inputs");
-                if gate.width != 1 {
-                    return Err(unsupported("sigmoid gates of many columns".into()));
+            Op::Elementwise(o) => {
+                let moves = o.a != o.out && o.a.overlaps(&o.out);
+                if moves || o.b.is_some_and(|b| b.overlaps(&o.out)) {
+                    return Err(unsupported("elementwise ops over their own input".into()));
                 }
-                Kernel::SigmoidGate {
+                Kernel::Elementwise {
+                    expr: o.expr,
                     a: rows(o.a),
-                    gate: rows(gate),
+                    b: o.b.map(rows),
                     out: rows(o.out),
                 }
             }
@@ -297,25 +299,24 @@ impl View<'_> {
                     shares: rows(o.shares),
                 }
             }
-            Op::MoeExperts(o) => {
-                let activation = ExpertActivation::of(o.activation).ok_or_else(|| {
-                    unsupported(format!("experts with activation {:?}", o.activation))
-                })?;
-                Kernel::MoeExperts(Experts {
-                    x: rows(o.x),
-                    experts: rows(o.experts),
-                    shares: rows(o.shares),
-                    gate_up: o.gate_up,
-                    gate_up_bias: o.gate_up_bias,
-                    down: o.down,
-                    down_bias: o.down_bias,
-                    activation,
-                    expert_count: o.expert_count,
-                    width: o.width,
-                    scratch: rows(o.scratch),
-                    out: rows(o.out),
-                })
-            }
+            Op::MoeExperts(o) => Kernel::MoeExperts(Experts {
+                x: rows(o.x),
+                experts: rows(o.experts),
+                shares: rows(o.shares),
+                gate_up: o.gate_up,
+                gate_up_bias: o.gate_up_bias,
+                down: o.down,
+                down_bias: o.down_bias,
+                activation: o.activation,
+                expert_count: o.expert_count,
+                width: o.width,
+                scratch: rows(o.scratch),
+                out: rows(o.out),
+            }),
+            Op::Softcap(o) => Kernel::Softcap {
+                x: rows(o.x),
+                cap: o.cap,
+            },
             Op::Gather(o) if Some(o.rows) == self.plan.logit_rows => Kernel::Gather {
                 x: rows(o.x),
                 out: rows(o.out),

@@ -1,9 +1,9 @@
 //! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
-use crate::kernels::attention::{Attention, PARTITION, QueryTile};
+use crate::kernels::attention::{Attention, QueryTile};
 use crate::kernels::linear::{Input, Linear};
-use crate::kernels::{gated, norm, rope, shares};
+use crate::kernels::{elementwise, gated, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
 use crate::phases::{Phases, Walk};
@@ -66,6 +66,25 @@ impl<'a> Run<'a> {
     ) -> bool {
         let items = self.items(rows);
         walk.phase(items, |item| work(share(rows, item, items)))
+    }
+
+    /// A phase over rows, or over columns of the only one.
+    fn cells(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        width: usize,
+        mut work: impl FnMut(usize, Range<usize>),
+    ) -> bool {
+        if rows == 1 {
+            let items = self.threads.min(width);
+            return walk.phase(items, |item| work(0, share(width, item, items)));
+        }
+        self.rows(walk, rows, |rows| {
+            for row in rows {
+                work(row, 0..width);
+            }
+        })
     }
 
     fn fill_angles(&self, tokens: Range<usize>) {
@@ -179,8 +198,13 @@ impl<'a> Run<'a> {
                     kv_heads,
                     head_dim,
                     scale,
+                    window,
+                    softcap,
+                    sinks,
                 } => {
                     let columns = q.width / kv_heads;
+                    let heads = columns / head_dim;
+                    let sinks = sinks.map(vector);
                     let attention = |head: usize| Attention {
                         pool: &self.cpu.kv,
                         of: HeadOf { kv: *kv, head },
@@ -188,44 +212,40 @@ impl<'a> Run<'a> {
                         out: out.columns(head * columns, columns),
                         head_dim: *head_dim,
                         scale: *scale,
+                        window: *window,
+                        softcap: *softcap,
+                        sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
                     };
                     self.attend(attention, kv.group, *kv_heads, scratch, walk)
                 }
-                Kernel::SiluMul { gate, up, out } if rows == 1 => {
-                    let items = self.threads.min(out.width);
-                    walk.phase(items, |item| {
-                        let columns = share(out.width, item, items);
-                        let (start, width) = (columns.start, columns.len());
-                        gated::silu_mul(
-                            isa,
-                            gate.columns(start, width).row(0),
-                            up.columns(start, width).row(0),
-                            out.columns(start, width).row_mut(0),
-                        );
-                    })
-                }
-                Kernel::SiluMul { gate, up, out } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        gated::silu_mul(isa, gate.row(row), up.row(row), out.row_mut(row));
-                    }
+                Kernel::Gated {
+                    activation,
+                    gate,
+                    up,
+                    out,
+                } => self.cells(walk, rows, out.width, |row, columns| {
+                    let (start, width) = (columns.start, columns.len());
+                    gated::gated(
+                        isa,
+                        *activation,
+                        gate.columns(start, width).row(row),
+                        up.columns(start, width).row(row),
+                        out.columns(start, width).row_mut(row),
+                    );
                 }),
-                Kernel::Add { a, b, out } => self.rows(walk, rows, |rows| {
+                Kernel::Elementwise { expr, a, b, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
-                        // `a` and `out` may be the same columns, so no two borrows of them at once.
-                        let a = a.row(row);
-                        if std::ptr::eq(a.as_ptr(), out.row(row).as_ptr()) {
-                            norm::add(isa, out.row_mut(row), b.row(row));
-                        } else {
-                            let out = out.row_mut(row);
-                            out.copy_from_slice(a);
-                            norm::add(isa, out, b.row(row));
+                        let x = out.row_mut(row);
+                        // The same columns, or columns apart.
+                        if !a.same(out) {
+                            x.copy_from_slice(a.row(row));
                         }
-                    }
-                }),
-                Kernel::SigmoidGate { a, gate, out } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        let gate = gate.row(row)[0];
-                        shares::sigmoid_gate(isa, a.row(row), gate, out.row_mut(row));
+                        match b.map(|b| b.row(row)) {
+                            Some(&[one]) if x.len() > 1 => {
+                                elementwise::apply_one(isa, *expr, x, one)
+                            }
+                            b => elementwise::apply(isa, *expr, x, b),
+                        }
                     }
                 }),
                 Kernel::MoeRoute {
@@ -242,6 +262,10 @@ impl<'a> Run<'a> {
                     }
                 }),
                 Kernel::MoeExperts(op) => self.experts(op, rows, scratch, walk),
+                Kernel::Softcap { x, cap } => self.cells(walk, rows, x.width, |row, columns| {
+                    let x = x.columns(columns.start, columns.len());
+                    tanh::softcap_row(isa, x.row_mut(row), *cap);
+                }),
                 Kernel::Gather { x, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
                         let from = self.cpu.state.logit_rows[row] as usize;
@@ -382,16 +406,20 @@ impl<'a> Run<'a> {
                 unsafe { attention.run(isa, tile, scratch) };
             });
         }
-        let partitions = |index: usize| (of(index).0.position + 1).div_ceil(PARTITION);
-        let all: usize = (0..count).map(partitions).sum();
+        let partitions = |index: usize| {
+            let (tile, attention) = of(index);
+            attention.partitions(tile)
+        };
+        let all: usize = (0..count).map(|index| partitions(index).len()).sum();
         walk.phase(all, |item| {
-            let (mut index, mut partition) = (0, item);
-            while partition >= partitions(index) {
-                partition -= partitions(index);
+            let (mut index, mut number) = (0, item);
+            while number >= partitions(index).len() {
+                number -= partitions(index).len();
                 index += 1;
             }
             let (tile, attention) = of(index);
-            let part = self.cpu.parts.at(index, partition);
+            let partition = attention.partitions(tile).start + number;
+            let part = self.cpu.parts.at(index, number);
             // SAFETY: each part is computed by one thread, into its own place.
             unsafe { attention.run_partition(isa, tile, partition, scratch, part) };
         });
