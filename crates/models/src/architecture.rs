@@ -2,7 +2,7 @@
 
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
-use crate::{llama, mistral, qwen2, qwen3};
+use crate::{llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe};
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
 use serde_json::Value;
@@ -10,17 +10,22 @@ use serde_json::Value;
 type FromHf = fn(&Value) -> Result<DecoderSpec>;
 type FromGguf = fn(&Metadata, &dyn TensorSource) -> Result<DecoderSpec>;
 
-const FROM_HF: [(&str, FromHf); 4] = [
+const FROM_HF: [(&str, FromHf); 7] = [
     (llama::NAME, llama::from_hf),
     (mistral::NAME, mistral::from_hf),
+    (mixtral::NAME, mixtral::from_hf),
     (qwen2::NAME, qwen2::from_hf),
+    (qwen2_moe::NAME, qwen2_moe::from_hf),
     (qwen3::NAME, qwen3::from_hf),
+    (qwen3_moe::NAME, qwen3_moe::from_hf),
 ];
 
-const FROM_GGUF: [(&str, FromGguf); 3] = [
+const FROM_GGUF: [(&str, FromGguf); 5] = [
     (llama::NAME, llama::from_gguf),
     (qwen2::NAME, qwen2::from_gguf),
+    (qwen2_moe::GGUF_NAME, qwen2_moe::from_gguf),
     (qwen3::NAME, qwen3::from_gguf),
+    (qwen3_moe::GGUF_NAME, qwen3_moe::from_gguf),
 ];
 
 /// The decoder of a `config.json`.

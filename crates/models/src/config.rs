@@ -179,6 +179,13 @@ impl<'a> Config<'a> {
         })
     }
 
+    pub fn sizes_or_none(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        self.typed(key, "a list of integers that are not negative", |v| {
+            let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+            v.as_array()?.iter().map(size).collect()
+        })
+    }
+
     /// The object under `key`, to be read and finished like this one.
     pub fn object_or_none(&self, key: &str) -> Result<Option<Config<'a>>> {
         let object = self.typed(key, "an object", Value::as_object)?;

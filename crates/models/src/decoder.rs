@@ -1,6 +1,7 @@
 //! Owns what a dense pre-norm decoder is: its dimensions and options, checked before anything is built from them.
 
 use crate::error::{ModelError, Result};
+use crate::mixture_layers::MixtureLayers;
 use crate::names::Names;
 use mettle_plan::{RopeScaling, RopeStyle};
 
@@ -37,6 +38,8 @@ pub struct DecoderSpec {
     pub names: Names,
     /// Tensors that files of this kind may hold and the plan does not read.
     pub unread: Vec<String>,
+    /// Layers that are mixtures of experts; absent: all are dense.
+    pub mixture: Option<MixtureLayers>,
 }
 
 /// Twenty times what the deepest published model has; the plan's size grows with it.

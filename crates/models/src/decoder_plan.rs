@@ -1,6 +1,7 @@
 //! Owns the ops of a dense pre-norm decoder: from its dimensions to a plan. Passes fuse what is written plainly here.
 
 use crate::decoder::DecoderSpec;
+use crate::mixture_layers::{MixtureLayerBuffers, MixtureLayers};
 use crate::names::LayerTensor;
 use crate::plan_builder::PlanBuilder;
 use crate::variant::Variant;
@@ -21,12 +22,18 @@ impl DecoderSpec {
     ) -> Plan {
         let mut ops = PlanBuilder::new(name, weight_type, kv_element, self.eps, 0.0);
         let ranks = variant.ranks();
+        let buffers = Buffers::new(self, ranks, &mut ops);
+        let mixture = self
+            .mixture
+            .as_ref()
+            .map(|m| (m, m.buffers(&mut ops, buffers.projected)));
         let mut decoder = Decoder {
             spec: self,
             variant,
             heads: self.heads / ranks,
             kv_heads: self.kv_heads / ranks,
-            buffers: Buffers::new(self, ranks, &mut ops),
+            buffers,
+            mixture,
             adapter_index: variant.adapter_index(&mut ops.plan),
             ops,
         };
@@ -94,6 +101,7 @@ struct Decoder<'a> {
     heads: usize,
     kv_heads: usize,
     buffers: Buffers,
+    mixture: Option<(&'a MixtureLayers, MixtureLayerBuffers)>,
     adapter_index: Option<Slice>,
     ops: PlanBuilder,
 }
@@ -164,9 +172,22 @@ impl Decoder<'_> {
     }
 
     fn feed_forward(&mut self, layer: usize) {
+        self.norm(layer, LayerTensor::FeedForwardNorm, "ffn_norm");
+        match self.mixture {
+            Some((mixture, b)) if mixture.is_mixture(layer) => {
+                mixture.push(&mut self.ops, b, layer, self.buffers.x);
+            }
+            _ => self.dense(layer),
+        }
+        self.add_to_stream();
+        self.ops
+            .plan
+            .tap(format!("layer.{layer}.out"), self.buffers.h);
+    }
+
+    fn dense(&mut self, layer: usize) {
         let b = self.buffers;
         let bias = self.spec.biases.feed_forward;
-        self.norm(layer, LayerTensor::FeedForwardNorm, "ffn_norm");
         self.linear(layer, LayerTensor::Gate, b.x, b.gate, bias);
         self.linear(layer, LayerTensor::Up, b.x, b.up, bias);
         self.ops.gated(b.gate, b.up, Activation::Silu, b.activated);
@@ -174,8 +195,6 @@ impl Decoder<'_> {
             .plan
             .tap(format!("layer.{layer}.ffn_act"), b.activated);
         self.linear(layer, LayerTensor::Down, b.activated, b.projected, bias);
-        self.add_to_stream();
-        self.ops.plan.tap(format!("layer.{layer}.out"), b.h);
     }
 
     fn norm(&mut self, layer: usize, tensor: LayerTensor, tap: &str) {

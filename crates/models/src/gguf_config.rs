@@ -2,6 +2,8 @@
 
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::{ModelError, Result};
+use crate::gguf_mixture::GgufMixture;
+use crate::mixture_layers::MixtureLayers;
 use crate::names::{LayerTensor, Names};
 use mettle_plan::{RopeScaling, RopeStyle};
 use mettle_tensor::{TensorSource, blocks};
@@ -20,6 +22,7 @@ pub struct GgufConfig<'a> {
     metadata: &'a Metadata,
     pub tensors: &'a dyn TensorSource,
     read: RefCell<BTreeSet<String>>,
+    mixture: Option<MixtureLayers>,
 }
 
 impl<'a> GgufConfig<'a> {
@@ -33,7 +36,14 @@ impl<'a> GgufConfig<'a> {
             metadata,
             tensors,
             read: RefCell::default(),
+            mixture: None,
         }
+    }
+
+    /// For architectures that may have experts.
+    pub fn with_experts(mut self, kind: GgufMixture) -> Result<GgufConfig<'a>> {
+        self.mixture = kind.read(&self)?;
+        Ok(self)
     }
 
     fn key(&self, name: &str) -> String {
@@ -59,7 +69,7 @@ impl<'a> GgufConfig<'a> {
         Ok(self.metadata.get_str(&self.key(name))?)
     }
 
-    fn must_be(&self, name: &str, expected: usize) -> Result<()> {
+    pub fn must_be(&self, name: &str, expected: usize) -> Result<()> {
         match self.size_or_none(name)? {
             Some(found) if found != expected => {
                 Err(self.unsupported(name, found, format!("only {expected} is")))
@@ -113,11 +123,16 @@ impl<'a> GgufConfig<'a> {
     /// The decoder that the file describes. Absent keys mean what they mean to llama.cpp: as many KV heads as heads,
     /// heads that share the hidden size among them, a rotary base of 10000.
     pub fn decoder(
-        self,
+        mut self,
         rope_style: RopeStyle,
         biases: Biases,
         qk_norm: bool,
     ) -> Result<DecoderSpec> {
+        if self.mixture.is_none() {
+            self.must_be("expert_count", 0)?;
+            self.must_be("expert_used_count", 0)?;
+        }
+        let mixture = self.mixture.take();
         let hidden = self.size("embedding_length")?;
         let heads = self.size("attention.head_count")?;
         let key_length = self.size_or_none("attention.key_length")?;
@@ -125,8 +140,6 @@ impl<'a> GgufConfig<'a> {
         let context_length = self.size("context_length")?;
         self.must_be("attention.value_length", head_dim)?;
         self.must_be("rope.dimension_count", head_dim)?;
-        self.must_be("expert_count", 0)?;
-        self.must_be("expert_used_count", 0)?;
         // How the converter's input was laid out; the tensors in the file are not.
         self.text_or_none("tensor_data_layout")?;
         if let Some(window) = self.size_or_none("attention.sliding_window")?
@@ -162,6 +175,7 @@ impl<'a> GgufConfig<'a> {
             context_length,
             names: Names::Gguf,
             unread,
+            mixture,
         };
         self.finish()?;
         spec.check(SOURCE)

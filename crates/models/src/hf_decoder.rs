@@ -111,6 +111,7 @@ pub fn finish(
         context_length: shape.context_length,
         names: Names::Hf,
         unread: Vec::new(),
+        mixture: None,
     };
     let mut spec = spec.check(&source_name)?;
     spec.unread = unread(&spec);

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
 use crate::gguf_config::GgufConfig;
+use crate::gguf_mixture::GgufMixture;
 use crate::hf_decoder::{self, Shape};
 use crate::names::LayerTensor;
 use mettle_plan::RopeStyle;
@@ -28,10 +29,10 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     hf_decoder::finish(config, NAME, shape, biases, false)
 }
 
-/// Mistral's files call themselves `llama` too. Converters reorder the rows of q and k so that the rotated pairs lie
+/// Mistral's files call themselves `llama` too, and Mixtral's, which have experts. Converters reorder the rows of q and k so that the rotated pairs lie
 /// side by side; whether a projection has a bias only the tensors tell.
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
-    let config = GgufConfig::new(NAME, metadata, tensors);
+    let config = GgufConfig::new(NAME, metadata, tensors).with_experts(GgufMixture::default())?;
     let biases = Biases {
         qkv: config.has_bias(LayerTensor::Query),
         output: config.has_bias(LayerTensor::Output),

@@ -141,7 +141,7 @@ fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
 fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Model> {
     let config = read_config(&folder.join("config.json"))?;
     refuse_plan_only(&model_name(path), &config)?;
-    let spec = decoder_from_hf(&config)?;
+    let mut spec = decoder_from_hf(&config)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
         LoadFormat::Auto => Arc::new(Safetensors::open(&folder)?),
         LoadFormat::Dummy { seed } => {
@@ -149,6 +149,9 @@ fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Mod
             Arc::new(random(&spec, dtype, seed)?)
         }
     };
+    if let Some(mixture) = &mut spec.mixture {
+        mixture.look_at(&*tensors);
+    }
     let text = TextFiles::Folder(folder);
     finish(path, spec, tensors, text, Some(&config), options)
 }

@@ -146,6 +146,13 @@ fn of_decoder(
     let plan = |name: &str, variant: &Variant| {
         spec.plan_of(name, weight_type, options.kv_element, variant)
     };
+    let is_plain = options.adapters.is_none() && options.ranks.is_none();
+    if spec.mixture.is_some() && !is_plain {
+        return Err(ModelError::Architecture {
+            found: format!("{} with adapters or ranks", spec.architecture),
+            supported: "dense decoders".into(),
+        });
+    }
     match (options.adapters, options.ranks) {
         (None, None) => Ok(vec![plan(name, &Variant::Plain)]),
         (Some(slots), None) => {

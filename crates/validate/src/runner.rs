@@ -80,7 +80,7 @@ impl Runner {
             .collect();
         let bounds = Sizes {
             logit_rows: options.tokens,
-            ..Sizes::bounds(options.tokens, 1)
+            ..plan.bounds(options.tokens, 1)
         };
         let prepare = PrepareOptions {
             bounds,

@@ -1,9 +1,9 @@
 //! Owns gpt-oss: attention sinks, windows in every other layer, experts with biases and a clamped activation.
 
 use super::Declared;
-use super::mixture::{ExpertWeights, Mixture};
 use crate::config::Config;
 use crate::error::Result;
+use crate::mixture::{ExpertWeights, Mixture};
 use crate::plan_builder::PlanBuilder;
 use crate::yarn::Yarn;
 use mettle_plan::*;
@@ -110,7 +110,8 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
     let v = ops.tokens("v", spec.kv_heads * spec.head_dim);
     let attention = ops.tokens("attn_out", spec.heads * spec.head_dim);
     let projected = ops.tokens("proj", spec.hidden);
-    let mixture = spec.mixture.buffers(&mut ops, spec.hidden);
+    let experts_out = ops.tokens("experts_out", spec.hidden);
+    let mixture = spec.mixture.buffers(&mut ops, experts_out);
     let rope = ops.plan.rope(spec.rope.clone());
     ops.embed("model.embed_tokens.weight", spec.vocab, 1.0, h);
     for (layer, window) in spec.windows.iter().enumerate() {
