@@ -43,7 +43,9 @@ const PLAN_ONLY: [(&str, Plans); 5] = [
 /// Says so where a config has a plan but nothing runs it.
 pub(crate) fn refuse_plan_only(model: &str, config: &Value) -> Result<()> {
     let found = model_type(config)?;
-    match PLAN_ONLY.iter().any(|(known, _)| *known == found) {
+    // Its text part runs; images wait.
+    let runs = found == gemma3::NAME;
+    match !runs && PLAN_ONLY.iter().any(|(known, _)| *known == found) {
         false => Ok(()),
         true => Err(ModelError::PlanOnly {
             model: model.to_owned(),
