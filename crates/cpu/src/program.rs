@@ -49,7 +49,8 @@ pub enum Kernel {
     RopeKvWrite {
         q: Rows,
         k: Rows,
-        v: Rows,
+        /// Absent where another layer's cache is read.
+        v: Option<Rows>,
         rope: Option<RopeId>,
         head_dim: usize,
         rotate_from: usize,
@@ -222,7 +223,10 @@ impl View<'_> {
             Op::RopeKvWrite(o) => Kernel::RopeKvWrite {
                 q: rows(o.q),
                 k: rows(o.k),
-                v: rows(o.v.ok_or_else(|| unsupported("latent attention".into()))?),
+                v: match o.v {
+                    None if o.kv_heads > 0 => return Err(unsupported("latent attention".into())),
+                    v => v.map(rows),
+                },
                 rope: o.rope,
                 head_dim: o.head_dim,
                 rotate_from: o.rotate_from,

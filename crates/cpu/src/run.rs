@@ -188,7 +188,9 @@ impl<'a> Run<'a> {
                             self.rotate(*rope, row, q, *head_dim, *rotate_from);
                             self.rotate(*rope, row, k, *head_dim, *rotate_from);
                         }
-                        self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        if let Some(v) = v {
+                            self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        }
                     }
                 }),
                 Kernel::Attention {

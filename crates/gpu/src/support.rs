@@ -88,6 +88,7 @@ fn op_fault(plan: &Plan, op: &Op) -> Option<String> {
         Op::Linear(o) if o.groups > 1 => Some("projections per head (linear groups)".into()),
         Op::Linear(o) if o.adapters.is_some() => Some("adapters (LoRA)".into()),
         Op::Linear(o) if !is_activation(o.out) => Some("projections to other types".into()),
+        Op::RopeKvWrite(o) if o.kv_heads == 0 => Some("layers that read another's cache".into()),
         Op::RopeKvWrite(o) if o.v.is_none() => Some("latent attention".into()),
         Op::Attention(o) => attention_fault(o).map(|what| format!("attention {what}")),
         Op::GatedAct(o) if o.activation != Activation::Silu => {

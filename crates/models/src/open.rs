@@ -158,7 +158,7 @@ fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Mod
 
 fn finish(
     path: &Path,
-    spec: DecoderSpec,
+    mut spec: DecoderSpec,
     tensors: Arc<dyn TensorSource>,
     text: TextFiles,
     config: Option<&Value>,
@@ -177,6 +177,7 @@ fn finish(
         Some(asked) => asked,
         None => spec.context_length,
     };
+    spec.limit_context(context_length);
     let generation = text.generation()?;
     let mut eos_ids = generation.eos_token_ids.clone();
     eos_ids.extend(text.eos_ids(config)?);

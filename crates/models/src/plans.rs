@@ -4,7 +4,7 @@ use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::open::{Found, config_type, find, model_name, read_config};
-use crate::plan_only::{Declared, deepseek_v3, gemma3, gpt_oss, qwen3_next, t5};
+use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next, t5};
 use crate::variant::{AdapterSlots, Share, Variant};
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::DType;
@@ -32,10 +32,9 @@ pub const BUILT_IN: [(&str, &str); 10] = [
 type Plans = fn(&Value, Declared) -> Result<Vec<Plan>>;
 
 /// By `model_type`.
-const PLAN_ONLY: [(&str, Plans); 5] = [
+const PLAN_ONLY: [(&str, Plans); 4] = [
     (deepseek_v3::NAME, deepseek_v3::plans),
     (gemma3::NAME, gemma3::plans),
-    (gpt_oss::NAME, gpt_oss::plans),
     (qwen3_next::NAME, qwen3_next::plans),
     (t5::NAME, t5::plans),
 ];
@@ -43,7 +42,9 @@ const PLAN_ONLY: [(&str, Plans); 5] = [
 /// Says so where a config has a plan but nothing runs it.
 pub(crate) fn refuse_plan_only(model: &str, config: &Value) -> Result<()> {
     let found = model_type(config)?;
-    match PLAN_ONLY.iter().any(|(known, _)| *known == found) {
+    // Its text part runs; images wait.
+    let runs = found == gemma3::NAME;
+    match !runs && PLAN_ONLY.iter().any(|(known, _)| *known == found) {
         false => Ok(()),
         true => Err(ModelError::PlanOnly {
             model: model.to_owned(),

@@ -3,11 +3,13 @@
 use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
+use crate::features::Features;
 use crate::gguf_config::GgufConfig;
 use crate::gguf_mixture::GgufMixture;
 use crate::hf_decoder::{self, Shape};
 use crate::mixture_layers::{MixtureLayers, SharedExpert};
 use crate::qwen_mixture;
+use crate::windows;
 use mettle_plan::RopeStyle;
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -20,7 +22,10 @@ pub const GGUF_NAME: &str = "qwen2moe";
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
     let shape = Shape::read(&config)?;
-    hf_decoder::refuse_windows(&config)?;
+    let features = Features {
+        windows: windows::switched(&config, shape.layers)?,
+        ..Features::default()
+    };
     let biases = Biases {
         qkv: config.flag_or_none("qkv_bias")?.unwrap_or(true),
         ..Biases::default()
@@ -32,7 +37,7 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
         }),
         ..qwen_mixture::read(&config)?
     };
-    let mut spec = hf_decoder::finish(config, NAME, shape, biases, false)?;
+    let mut spec = hf_decoder::finish(config, NAME, shape, biases, false, features)?;
     spec.mixture = Some(mixture);
     Ok(spec)
 }
@@ -50,5 +55,5 @@ pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<Deco
     };
     GgufConfig::new(GGUF_NAME, metadata, tensors)
         .with_experts(kind)?
-        .decoder(RopeStyle::Neox, biases, false)
+        .decoder(RopeStyle::Neox, biases, false, Features::default())
 }

@@ -3,10 +3,12 @@
 use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
+use crate::features::Features;
 use crate::gguf_config::GgufConfig;
 use crate::gguf_mixture::GgufMixture;
 use crate::hf_decoder::{self, Shape};
 use crate::qwen_mixture;
+use crate::windows;
 use mettle_plan::RopeStyle;
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -20,7 +22,10 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
     config.size("head_dim")?;
     let shape = Shape::read(&config)?;
-    hf_decoder::refuse_windows(&config)?;
+    let features = Features {
+        windows: windows::switched(&config, shape.layers)?,
+        ..Features::default()
+    };
     let attention = config.flag_or_none("attention_bias")?.unwrap_or(false);
     let biases = Biases {
         qkv: attention,
@@ -28,7 +33,7 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
         feed_forward: false,
     };
     let mixture = qwen_mixture::read(&config)?;
-    let mut spec = hf_decoder::finish(config, NAME, shape, biases, true)?;
+    let mut spec = hf_decoder::finish(config, NAME, shape, biases, true, features)?;
     spec.mixture = Some(mixture);
     Ok(spec)
 }
@@ -37,5 +42,10 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
     GgufConfig::new(GGUF_NAME, metadata, tensors)
         .with_experts(GgufMixture::default())?
-        .decoder(RopeStyle::Neox, Biases::default(), true)
+        .decoder(
+            RopeStyle::Neox,
+            Biases::default(),
+            true,
+            Features::default(),
+        )
 }

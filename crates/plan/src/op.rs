@@ -82,7 +82,8 @@ pub struct QkNorm {
 
 /// Rotates q and k in place, then writes k and v to the step's slots of `kv`. Its own op before attention, so that no
 /// part of an attention dispatch relies on another part's write. An encoder that fills a cross-attention cache has no
-/// queries here: `heads` is 0 and q has no columns.
+/// queries here: `heads` is 0 and q has no columns. A layer that reads another layer's cache has no keys here: `kv_heads` is
+/// 0, k has no columns, there is no v and nothing is written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RopeKvWrite {
     pub q: Slice,
@@ -516,6 +517,7 @@ impl Op {
                 }
             }
             Op::QkNorm(o) => a.update([o.x]).weigh([o.weight]),
+            Op::RopeKvWrite(o) if o.kv_heads == 0 => a.update([o.q]),
             Op::RopeKvWrite(o) => a.update([o.q, o.k]).read(o.v).kv_write(o.kv),
             // Only some columns are overwritten.
             Op::HeadCopy(o) => a.read([o.x]).update([o.out]),
