@@ -176,7 +176,7 @@ impl<G: Gpu> Loader<'_, G> {
             (DType::F16, Element::F16) | (DType::BF16, Element::Bf16)
         );
         if stored_so {
-            self.memory.write(self.gpu, place.buffer, at, view.bytes)?;
+            self.memory.write(self.gpu, place.buffer, at, &view.bytes)?;
             return Ok(at + view.bytes.len());
         }
         let block = view.dtype.block_len();

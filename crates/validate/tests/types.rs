@@ -24,7 +24,7 @@ impl Widened {
         };
         for (index, info) in source.tensors().iter().enumerate() {
             let mut values = vec![0.0; info.shape.iter().product()];
-            blocks::dequantize(info.dtype, source.view(index).bytes, &mut values).unwrap();
+            blocks::dequantize(info.dtype, &source.view(index).bytes, &mut values).unwrap();
             widened.infos.push(TensorInfo {
                 dtype: DType::F32,
                 ..info.clone()
@@ -46,7 +46,7 @@ impl TensorSource for Widened {
         TensorView {
             dtype: DType::F32,
             shape: &self.infos[index].shape,
-            bytes: &self.bytes[index],
+            bytes: (&self.bytes[index]).into(),
         }
     }
 }

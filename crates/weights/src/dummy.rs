@@ -115,7 +115,7 @@ impl TensorSource for Dummy {
         TensorView {
             dtype: info.dtype,
             shape: &info.shape,
-            bytes: &self.memory[self.ranges[index].clone()],
+            bytes: self.memory[self.ranges[index].clone()].into(),
         }
     }
 

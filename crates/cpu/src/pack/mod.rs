@@ -62,8 +62,9 @@ impl PackedMatrix {
         let panel_bytes = panel_bytes(tensor.dtype, columns);
         let mut data = shelf.take("packed weights", panels * panel_bytes)?;
         let zeros = vec![0; row_bytes];
+        let (dtype, bytes) = (tensor.dtype, &tensor.bytes[..]);
         let row = |r: usize| match r < rows {
-            true => &tensor.bytes[r * row_bytes..(r + 1) * row_bytes],
+            true => &bytes[r * row_bytes..(r + 1) * row_bytes],
             false => &zeros[..],
         };
         let threads = threads.min(panels).max(1);
@@ -76,13 +77,13 @@ impl PackedMatrix {
                 scope.spawn(move || {
                     for (panel, out) in mine.zip(out.chunks_exact_mut(panel_bytes.max(1))) {
                         let rows: [&[u8]; PANEL] = std::array::from_fn(|r| row(panel * PANEL + r));
-                        pack_panel(tensor.dtype, &rows, columns, out);
+                        pack_panel(dtype, &rows, columns, out);
                     }
                 });
             }
         });
         Ok(PackedMatrix {
-            dtype: tensor.dtype,
+            dtype,
             rows,
             columns,
             panel_bytes,
@@ -158,7 +159,7 @@ fn pack_panel(dtype: DType, rows: &[&[u8]; PANEL], columns: usize, out: &mut [u8
 /// A vector (norm weights, biases) as plain `f32`.
 pub fn read_vector(tensor: TensorView<'_>) -> Result<Vec<f32>, BackendError> {
     let mut values = vec![0.0; tensor.shape.iter().product()];
-    blocks::dequantize(tensor.dtype, tensor.bytes, &mut values).map_err(|error| {
+    blocks::dequantize(tensor.dtype, &tensor.bytes, &mut values).map_err(|error| {
         BackendError::Unsupported {
             backend: "cpu",
             what: format!("vectors stored so: {error}"),

@@ -50,7 +50,7 @@ fn every_type_reads_back_exactly() {
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
             };
             let packed = PackedMatrix::pack(view, 2, &mut Shelf::default()).unwrap();
             let mut expected = vec![0.0; rows * columns];

@@ -79,7 +79,7 @@ impl TensorSource for Gguf {
         TensorView {
             dtype: info.dtype,
             shape: &info.shape,
-            bytes: &self.bytes[self.ranges[index].clone()],
+            bytes: self.bytes[self.ranges[index].clone()].into(),
         }
     }
 

@@ -137,7 +137,7 @@ impl TensorSource for Safetensors {
         TensorView {
             dtype: info.dtype,
             shape: &info.shape,
-            bytes: &self.shards[place.shard][place.range.clone()],
+            bytes: self.shards[place.shard][place.range.clone()].into(),
         }
     }
 

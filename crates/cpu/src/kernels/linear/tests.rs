@@ -76,7 +76,7 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             let mut values = vec![0.0; n * columns];
@@ -134,7 +134,7 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
         let view = TensorView {
             dtype,
             shape: &shape,
-            bytes: &bytes,
+            bytes: (&bytes).into(),
         };
         let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
         for rows in [1, 3, 4, 127, 128, 143] {
@@ -174,7 +174,7 @@ fn extreme_quants_stay_exact() {
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             for sign in [1.0, -1.0] {
