@@ -8,3 +8,4 @@ mod gguf_builder;
 mod gguf_reading;
 mod safetensors_builder;
 mod safetensors_reading;
+mod split_gguf;
