@@ -27,9 +27,8 @@ impl Shape {
     /// among them, an untied head. All else must be there.
     pub fn read(config: &Config) -> Result<Shape> {
         config.text("model_type")?;
-        if config.get("quantization_config").is_some() {
-            return Err(config.unsupported("quantization_config", "unquantized safetensors are"));
-        }
+        // The weights' own matter, which refuse what they cannot read.
+        config.ignore(&["quantization", "quantization_config"]);
         match config.text("hidden_act")? {
             "silu" => {}
             _ => return Err(config.unsupported("hidden_act", "only \"silu\" is")),

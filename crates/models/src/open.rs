@@ -9,7 +9,7 @@ use crate::text_files::TextFiles;
 use mettle_plan::KvElement;
 use mettle_tensor::{DType, TensorSource};
 use mettle_weights::gguf::PartName;
-use mettle_weights::{Dummy, Gguf, Safetensors};
+use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -158,7 +158,10 @@ fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Mod
     refuse_plan_only(&model_name(path), &config)?;
     let spec = decoder_from_hf(&config)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
-        LoadFormat::Auto => Arc::new(Safetensors::open(&folder)?),
+        LoadFormat::Auto => {
+            let quantization = Quantization::from_config(&config)?;
+            Arc::new(Safetensors::open(&folder, quantization.as_ref())?)
+        }
         LoadFormat::Dummy { seed } => {
             let dtype = options.weight_type.unwrap_or(config_type(&config));
             Arc::new(random(&spec, dtype, seed)?)

@@ -195,6 +195,7 @@ impl TensorSource for Gguf {
             dtype: info.dtype,
             shape: &info.shape,
             bytes: self.parts[place.part][place.range.clone()].into(),
+            order: None,
         }
     }
 
