@@ -16,6 +16,8 @@ pub struct TensorView<'a> {
     pub dtype: DType,
     pub shape: &'a [usize],
     pub bytes: &'a [u8],
+    /// Where rows are not stored in the model's order of columns: stored column `j` is the model's column `order[j]`.
+    pub order: Option<&'a [u32]>,
 }
 
 /// A set of named tensors: a GGUF file, safetensors shards, or seeded random data.

@@ -116,6 +116,7 @@ impl TensorSource for Dummy {
             dtype: info.dtype,
             shape: &info.shape,
             bytes: &self.memory[self.ranges[index].clone()],
+            order: None,
         }
     }
 

@@ -80,6 +80,7 @@ impl TensorSource for Gguf {
             dtype: info.dtype,
             shape: &info.shape,
             bytes: &self.bytes[self.ranges[index].clone()],
+            order: None,
         }
     }
 

@@ -138,6 +138,7 @@ impl TensorSource for Safetensors {
             dtype: info.dtype,
             shape: &info.shape,
             bytes: &self.shards[place.shard][place.range.clone()],
+            order: None,
         }
     }
 
