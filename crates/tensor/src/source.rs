@@ -18,6 +18,8 @@ pub struct TensorView<'a> {
     pub shape: &'a [usize],
     /// Owned where the source converts what its files hold: then they live as long as the view.
     pub bytes: Cow<'a, [u8]>,
+    /// Where rows are not stored in the model's order of columns: stored column `j` is the model's column `order[j]`.
+    pub order: Option<&'a [u32]>,
 }
 
 /// A set of named tensors: a GGUF file, safetensors shards, or seeded random data.

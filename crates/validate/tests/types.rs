@@ -47,6 +47,7 @@ impl TensorSource for Widened {
             dtype: DType::F32,
             shape: &self.infos[index].shape,
             bytes: (&self.bytes[index]).into(),
+            order: None,
         }
     }
 }
