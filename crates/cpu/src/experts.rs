@@ -67,7 +67,7 @@ impl<'a> Product<'a> {
         out: Rows,
     ) -> Product<'a> {
         let matrices = weights.matrix(matrices);
-        let is_quantized = |matrix: &PackedMatrix| matrix.dtype.is_quantized();
+        let is_quantized = |matrix: &PackedMatrix| matrix.takes_integers();
         Product {
             matrices,
             bias: bias.map(|id| weights.vector(id)),
@@ -214,7 +214,7 @@ impl Run<'_> {
                         let quantized = self.cpu.pair_rows.from_row(group.first);
                         let linear = Linear {
                             weights: part,
-                            input: match part.dtype.is_quantized() {
+                            input: match part.takes_integers() {
                                 true => Input::Quantized(&quantized),
                                 false => Input::Dense(rows(product.x)),
                             },

@@ -1,11 +1,13 @@
 //! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
+use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{Attention, QueryTile};
 use crate::kernels::linear::{Input, Linear};
 use crate::kernels::{elementwise, gated, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
+use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::program::{Call, Kernel};
@@ -289,9 +291,45 @@ impl<'a> Run<'a> {
         if product.rows == 0 {
             return false;
         }
+        let (mut is_last, mut first_column) = (false, 0);
+        // All parts at once, but for those that take the input's columns in different orders.
+        for parts in self
+            .cpu
+            .weights
+            .matrix(product.weight)
+            .chunk_by(|a, b| a.order == b.order)
+        {
+            // SAFETY: the caller's promise.
+            is_last = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
+            first_column += parts.iter().map(|p| p.rows).sum::<usize>();
+        }
+        is_last
+    }
+
+    /// The product of neighbouring parts with one order of columns, the first of which gives output column `first_column`.
+    ///
+    /// # Safety
+    /// See `all_calls`.
+    unsafe fn linear_parts(
+        &self,
+        product: Product<'_>,
+        parts: &[PackedMatrix],
+        first_column: usize,
+        scratch: &mut ThreadScratch,
+        walk: &mut Walk<'_>,
+    ) -> bool {
         let isa = self.cpu.isa;
-        let parts = self.cpu.weights.matrix(product.weight);
-        let quantized = parts.iter().any(|p| p.dtype.is_quantized());
+        let quantized = parts.iter().any(|p| p.takes_integers());
+        let quantize = |rows: &QuantizedRows, row: usize| {
+            // SAFETY: the input is finished; the row of the quantized ones is the caller's.
+            unsafe {
+                let x = product.x.row(row);
+                match &parts[0].order {
+                    None => rows.quantize(isa, row, x),
+                    Some(order) => rows.quantize_in_order(isa, row, x, order),
+                }
+            }
+        };
         let shared = quantized && product.rows > OWN_ROWS;
         let ThreadScratch {
             quantized: own,
@@ -302,8 +340,7 @@ impl<'a> Run<'a> {
             let rows = &self.cpu.quantized;
             self.rows(walk, product.rows, |range| {
                 for row in range {
-                    // SAFETY: the input is finished; the row is this item's.
-                    unsafe { rows.quantize(isa, row, product.x.row(row)) };
+                    quantize(rows, row);
                 }
             });
         }
@@ -317,13 +354,12 @@ impl<'a> Run<'a> {
         walk.phase(items, |item| {
             if std::mem::take(&mut to_quantize) {
                 for row in 0..product.rows {
-                    // SAFETY: the input is finished; the room is this thread's.
-                    unsafe { inputs.quantize(isa, row, product.x.row(row)) };
+                    quantize(inputs, row);
                 }
             }
             let pairs = share(pairs, item, items);
             let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
-            let (mut first_panel, mut first_column) = (0, 0);
+            let (mut first_panel, mut first_column) = (0, first_column);
             for part in parts {
                 let end = first_panel + part.panels();
                 let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
@@ -331,7 +367,7 @@ impl<'a> Run<'a> {
                     let columns = |rows: Rows| rows.columns(first_column, part.rows);
                     let linear = Linear {
                         weights: part,
-                        input: match part.dtype.is_quantized() {
+                        input: match part.takes_integers() {
                             true => Input::Quantized(inputs),
                             false => Input::Dense(product.x),
                         },

@@ -29,20 +29,27 @@ impl Weights {
         for bound in bound {
             let parts = &plan.weight_of(bound.id).parts;
             let is_vector = parts[0].shape.len() == 1;
-            if let Some(per_expert) = of_experts.get(&bound.id) {
-                let (mut matrices, mut vector) = (Vec::new(), Vec::new());
-                for_each_expert(parts, &bound.tensors, source, *per_expert, |part| {
-                    match per_expert.dims {
-                        1 => vector.extend(read_vector(part.view())?),
-                        _ => matrices.push(PackedMatrix::pack(part.view(), threads, &mut shelf)?),
-                    }
-                    Ok(())
-                })?;
-                match per_expert.dims {
-                    1 => weights.vectors.insert(bound.id, vector).map(drop),
-                    _ => weights.matrices.insert(bound.id, matrices).map(drop),
-                };
-                bound.tensors.iter().for_each(|t| source.release(*t));
+            if let Some(&per_expert) = of_experts.get(&bound.id) {
+                let name = || plan.weight_of(bound.id).name();
+                if per_expert.dims == 1 {
+                    let read = |view: TensorView<'_>| read_vector(view);
+                    let biases = for_each_expert(parts, &bound.tensors, source, per_expert, read)?;
+                    weights.vectors.insert(bound.id, biases.concat());
+                } else {
+                    let pack = |view: TensorView<'_>| match view.order {
+                        None => PackedMatrix::pack(view, threads, &mut shelf),
+                        Some(_) => Err(BackendError::Unsupported {
+                            backend: "cpu",
+                            what: format!(
+                                "experts with columns in orders of their own ({})",
+                                name()
+                            ),
+                        }),
+                    };
+                    let matrices =
+                        for_each_expert(parts, &bound.tensors, source, per_expert, pack)?;
+                    weights.matrices.insert(bound.id, matrices);
+                }
             } else if is_vector {
                 let mut vector = Vec::new();
                 for &tensor in &bound.tensors {

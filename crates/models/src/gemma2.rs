@@ -23,7 +23,7 @@ const LARGEST_LAYERS: usize = 46;
 
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
-    hf_decoder::refuse_quantized(&config)?;
+    hf_decoder::ignore_quantization(&config)?;
     activation(&config)?;
     config.must_be("attention_bias", false)?;
     config.must_be("use_bidirectional_attention", false)?;

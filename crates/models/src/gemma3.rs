@@ -40,7 +40,7 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
 
 /// The text part. `prefix` is that of its tensors.
 pub fn read(config: Config, prefix: &'static str) -> Result<DecoderSpec> {
-    hf_decoder::refuse_quantized(&config)?;
+    hf_decoder::ignore_quantization(&config)?;
     activation(&config)?;
     config.must_be("attention_bias", false)?;
     config.must_be("use_bidirectional_attention", false)?;

@@ -305,7 +305,7 @@ impl<'a> GgufConfig<'a> {
         };
         let view = self.tensors.view(index);
         let mut divisors = vec![0.0; view.shape.iter().product()];
-        blocks::dequantize(view.dtype, view.bytes, &mut divisors).map_err(|e| {
+        blocks::dequantize(view.dtype, &view.bytes, &mut divisors).map_err(|e| {
             ModelError::Dimensions {
                 source_name: name.into(),
                 problem: e.to_string(),

@@ -27,7 +27,7 @@ impl Shape {
     /// Absent keys mean what they mean to transformers: as many KV heads as heads, heads that share the hidden size
     /// among them, an untied head. All else must be there.
     pub fn read(config: &Config) -> Result<Shape> {
-        refuse_quantized(config)?;
+        ignore_quantization(config)?;
         match config.text("hidden_act")? {
             "silu" => {}
             _ => return Err(config.unsupported("hidden_act", "only \"silu\" is")),
@@ -51,12 +51,11 @@ impl Shape {
     }
 }
 
-pub fn refuse_quantized(config: &Config) -> Result<()> {
+/// The weights' own matter, which refuse what they cannot read.
+pub fn ignore_quantization(config: &Config) -> Result<()> {
     config.text("model_type")?;
-    match config.get("quantization_config") {
-        Some(_) => Err(config.unsupported("quantization_config", "unquantized safetensors are")),
-        None => Ok(()),
-    }
+    config.ignore(&["quantization", "quantization_config"]);
+    Ok(())
 }
 
 /// Refuses unknown keys and absurd dimensions.

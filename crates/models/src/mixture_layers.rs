@@ -5,7 +5,7 @@ use crate::error::{ModelError, Result};
 use crate::mixture::{ExpertWeights, Mixture, MixtureBuffers, PROJECTIONS};
 use crate::plan_builder::PlanBuilder;
 use mettle_plan::*;
-use mettle_tensor::TensorSource;
+use mettle_tensor::{DType, TensorSource};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixtureLayers {
@@ -234,16 +234,22 @@ impl MixtureLayers {
         };
         let bias = [experts, 2 * width];
         let bias_name = name("gate_up_proj_bias");
+        let gate_up = ops.cut_part(&name("gate_up_proj"), &of, mixed, &gate_up);
+        let turned = [experts, width, hidden];
+        let down = match transposed {
+            true => ops.cut_part(&name("down_proj"), &turned, Take::Transposed, &down),
+            false => ops.plan.part(name("down_proj"), &down),
+        };
+        // Dense ones have the type of all other weights.
+        let dtype = match transposed {
+            true => ops.plan.weight_type,
+            false => DType::MXFP4,
+        };
+        let mut weight = |part| ops.plan.weight_of_parts(vec![Part { dtype, ..part }]);
         ExpertWeights {
-            gate_up: ops.cut(&name("gate_up_proj"), &of, mixed, &gate_up),
+            gate_up: weight(gate_up),
+            down: weight(down),
             gate_up_bias: Some(ops.cut(&bias_name, &bias, Take::EvenThenOdd, &bias)),
-            down: match transposed {
-                true => {
-                    let of = [experts, width, hidden];
-                    ops.cut(&name("down_proj"), &of, Take::Transposed, &down)
-                }
-                false => ops.plan.weight(name("down_proj"), &down),
-            },
             down_bias: Some(ops.plan.weight(name("down_proj_bias"), &[experts, hidden])),
         }
     }

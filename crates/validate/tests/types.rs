@@ -2,54 +2,14 @@
 
 mod common;
 
+use common::widened::Widened;
 use mettle_cpu::{CpuBackend, Isa};
 use mettle_models::{LoadFormat, Model, OpenOptions};
 use mettle_plan::KvElement;
-use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView, blocks};
+use mettle_tensor::DType;
 use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
 use std::path::Path;
 use std::sync::Arc;
-
-/// The tensors of another source as f32.
-struct Widened {
-    infos: Vec<TensorInfo>,
-    bytes: Vec<Vec<u8>>,
-}
-
-impl Widened {
-    fn new(source: &dyn TensorSource) -> Widened {
-        let mut widened = Widened {
-            infos: Vec::new(),
-            bytes: Vec::new(),
-        };
-        for (index, info) in source.tensors().iter().enumerate() {
-            let mut values = vec![0.0; info.shape.iter().product()];
-            blocks::dequantize(info.dtype, source.view(index).bytes, &mut values).unwrap();
-            widened.infos.push(TensorInfo {
-                dtype: DType::F32,
-                ..info.clone()
-            });
-            widened
-                .bytes
-                .push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
-        }
-        widened
-    }
-}
-
-impl TensorSource for Widened {
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.infos
-    }
-
-    fn view(&self, index: usize) -> TensorView<'_> {
-        TensorView {
-            dtype: DType::F32,
-            shape: &self.infos[index].shape,
-            bytes: &self.bytes[index],
-        }
-    }
-}
 
 const CONFIG: &str = r#"{
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",

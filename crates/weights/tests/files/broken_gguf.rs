@@ -135,6 +135,19 @@ fn corpus() -> Vec<(&'static str, Vec<u8>)> {
             whole()
                 .key("split.count", Value::U16(3))
                 .key("split.no", Value::U16(0))
+                .key("split.tensors.count", Value::I32(2))
+                .build(),
+        ),
+        (
+            "split without numbers",
+            whole().key("split.count", Value::U16(3)).build(),
+        ),
+        (
+            "split past the end",
+            whole()
+                .key("split.count", Value::U16(3))
+                .key("split.no", Value::U16(3))
+                .key("split.tensors.count", Value::I32(2))
                 .build(),
         ),
         ("no dimensions", one_tensor(&[], 0)),
@@ -194,7 +207,9 @@ fn the_corpus_is_refused_with_clear_words() {
         alignment 24: general.alignment is 24; it must be a power of two up to 2097152
         alignment 2^62: general.alignment is 4611686018427387904; it must be a power of two up to 2097152
         alignment string: metadata key "general.alignment" should be an integer that is not negative, but it is a string
-        split: part 1 of 3 of a split GGUF model; only whole files can be read: merge the parts into one file first
+        split: part 1 of 3 of a split GGUF model, but the number of parts here is 1
+        split without numbers: metadata key "split.no" is missing
+        split past the end: split.no is 3, but split.count makes 2 the last
         no dimensions: tensor "w" has 0 dimensions; 1 to 4 are possible
         5 dimensions: tensor "w" has 5 dimensions; 1 to 4 are possible
         zero dimension: tensor "w" has an empty dimension: [4, 0]

@@ -2,17 +2,20 @@
 //! lanes.
 
 use super::lanes;
+use super::pieces::{brain_halves, halves};
 use crate::kernels::linear::Linear;
 use crate::memory::Rows;
-use crate::pack::PANEL;
+use crate::pack::layout::F8;
+use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 pub trait DenseElement {
-    const BYTES: usize;
+    /// One column of eight rows.
+    ///
     /// # Safety
-    /// Eight elements can be read at `p`; the processor has AVX2 and F16C.
-    unsafe fn load(p: *const u8) -> __m256;
+    /// `panel` is one of this type and has the column; the processor has AVX2 and F16C.
+    unsafe fn load(panel: *const u8, column: usize) -> __m256;
 }
 
 pub struct F32;
@@ -20,31 +23,40 @@ pub struct F16;
 pub struct Bf16;
 
 impl DenseElement for F32 {
-    const BYTES: usize = 4;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_loadu_ps(p.cast()) }
+        unsafe { _mm256_loadu_ps(panel.cast::<f32>().add(PANEL * column)) }
     }
 }
 
 impl DenseElement for F16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+        unsafe { halves(panel.add(2 * PANEL * column)) }
     }
 }
 
 impl DenseElement for Bf16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { brain_halves(panel.add(2 * PANEL * column)) }
+    }
+}
+
+impl DenseElement for F8 {
+    #[inline(always)]
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
         // SAFETY: the caller's promise.
         unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))
+            let block = panel.add(column / BLOCK * F8::BLOCK_BYTES);
+            let bytes = _mm_loadl_epi64(block.add(F8::VALUES + PANEL * (column % BLOCK)).cast());
+            // The sign goes to bit 15, and its copy from bit 14; exponent and fraction fall into place.
+            let wide = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(bytes));
+            let half = _mm_and_si128(wide, _mm_set1_epi16(!0x4000));
+            _mm256_mul_ps(_mm256_loadu_ps(block.cast()), _mm256_cvtph_ps(half))
         }
     }
 }
@@ -110,7 +122,7 @@ unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
         unsafe {
             let mut w = [_mm256_setzero_ps(); P];
             for p in 0..P {
-                w[p] = E::load(panels[p].add(column * PANEL * E::BYTES));
+                w[p] = E::load(panels[p], column);
             }
             for m in 0..M {
                 let x = _mm256_broadcast_ss(&*rows[m].add(column));

@@ -1,7 +1,7 @@
 //! A few rows: each block is widened in registers and multiplied at once, so the weights are read once from memory and
 //! written nowhere.
 
-use super::unpack::Unpack;
+use super::unpack::{Unpack, both_offsets};
 use super::{add_products, lanes, pair};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::linear::Linear;
@@ -140,26 +140,31 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
         let mut sums = [_mm256_setzero_ps(); M];
         let mut b = 0;
         for group in bytes.chunks_exact(W::GROUP_BYTES) {
-            let header = W::header(group.as_ptr());
+            let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
-                let block = W::block(group.as_ptr(), j);
+                let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 // Two chains of additions a row: one would wait for itself.
                 let mut dots = [[_mm256_setzero_si256(); 2]; M];
                 for c in 0..4 {
-                    let w = W::eight(&block, c);
+                    let w = W::eight(block, c);
                     for m in 0..M {
                         let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * c);
                         D::add::<M>(&mut dots[m], &w, x);
                     }
                 }
-                let (scale, offset) = W::scales(&header, &block);
+                let scale = W::scales(group, block);
+                let (offset, first) = both_offsets::<W>(group, block);
                 for m in 0..M {
+                    let x = &*rows[m].as_ptr().add(b);
                     let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(dots[m][0], dots[m][1]));
-                    let x_scale = _mm256_broadcast_ss(&(*rows[m].as_ptr().add(b)).scale);
-                    sums[m] = _mm256_fmadd_ps(dot, _mm256_mul_ps(scale, x_scale), sums[m]);
-                    if W::HAS_OFFSET {
-                        let x_sum = _mm256_broadcast_ss(&(*rows[m].as_ptr().add(b)).sum);
-                        sums[m] = _mm256_fmadd_ps(offset, x_sum, sums[m]);
+                    let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&x.scale));
+                    sums[m] = _mm256_fmadd_ps(dot, scale, sums[m]);
+                    if W::OFFSETS > 0 {
+                        sums[m] = _mm256_fmadd_ps(offset, _mm256_broadcast_ss(&x.sum), sums[m]);
+                    }
+                    if W::OFFSETS == 2 {
+                        let x_sum = _mm256_broadcast_ss(&x.first_sum);
+                        sums[m] = _mm256_fmadd_ps(first, x_sum, sums[m]);
                     }
                 }
                 b += 1;

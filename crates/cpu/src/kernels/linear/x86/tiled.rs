@@ -1,7 +1,7 @@
 //! Many rows: two panels are widened into the first-level cache, as much of their columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
-use super::unpack::Unpack;
+use super::unpack::{Unpack, both_offsets};
 use super::{add_products, pair};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
@@ -11,7 +11,7 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of two panels that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
+/// Blocks of two panels that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
 /// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
@@ -30,6 +30,7 @@ pub struct WidePanels {
     /// `[block][panel][row]`.
     scales: AlignedBytes,
     offsets: AlignedBytes,
+    first_offsets: AlignedBytes,
     /// `[row of the input][panel][row]`.
     sums: AlignedBytes,
 }
@@ -41,15 +42,14 @@ impl WidePanels {
             integers: room(CHUNK * STEPS * COLUMNS * 4)?,
             scales: room(CHUNK * COLUMNS * 4)?,
             offsets: room(CHUNK * COLUMNS * 4)?,
+            first_offsets: room(CHUNK * COLUMNS * 4)?,
             sums: room(ROWS * COLUMNS * 4)?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        [&self.integers, &self.scales, &self.offsets, &self.sums]
-            .iter()
-            .map(|part| part.len())
-            .sum()
+        let scales = self.scales.len() + self.offsets.len() + self.first_offsets.len();
+        self.integers.len() + scales + self.sums.len()
     }
 }
 
@@ -205,18 +205,21 @@ unsafe fn widen<W: Unpack>(
         let integers = room.integers.base().cast::<__m256i>();
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
+        let first_offsets = room.first_offsets.base().cast::<f32>();
         for group in bytes.chunks_exact(W::GROUP_BYTES) {
-            let header = W::header(group.as_ptr());
+            let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
-                let block = W::block(group.as_ptr(), j);
+                let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 for c in 0..4 {
-                    for (v, w) in W::eight(&block, c).into_iter().enumerate() {
+                    for (v, w) in W::eight(block, c).into_iter().enumerate() {
                         _mm256_store_si256(integers.add((b * STEPS + 4 * c + v) * 2 + p), w);
                     }
                 }
-                let (scale, offset) = W::scales(&header, &block);
-                _mm256_store_ps(scales.add(b * COLUMNS + p * PANEL), scale);
-                _mm256_store_ps(offsets.add(b * COLUMNS + p * PANEL), offset);
+                let at = b * COLUMNS + p * PANEL;
+                let (offset, first) = both_offsets::<W>(group, block);
+                _mm256_store_ps(scales.add(at), W::scales(group, block));
+                _mm256_store_ps(offsets.add(at), offset);
+                _mm256_store_ps(first_offsets.add(at), first);
                 b += 1;
             }
         }
@@ -300,6 +303,7 @@ impl Tile for Avx2 {
             let integers = room.integers.base().cast::<__m256i>();
             let scales = room.scales.base().cast::<f32>();
             let offsets = room.offsets.base().cast::<f32>();
+            let first_offsets = room.first_offsets.base().cast::<f32>();
             for b in 0..blocks {
                 if let Some(ahead) = ahead {
                     ahead.ask(b);
@@ -329,9 +333,14 @@ impl Tile for Avx2 {
                         let scale = _mm256_mul_ps(scale, x_scale);
                         let dot = _mm256_cvtepi32_ps(dots[m][p]);
                         let mut sum = _mm256_fmadd_ps(dot, scale, _mm256_load_ps(at));
-                        if W::HAS_OFFSET {
+                        if W::OFFSETS > 0 {
                             let x_sum = _mm256_broadcast_ss(&(*x[m]).sum);
                             sum = _mm256_fmadd_ps(offset, x_sum, sum);
+                        }
+                        if W::OFFSETS == 2 {
+                            let x_sum = _mm256_broadcast_ss(&(*x[m]).first_sum);
+                            let first = _mm256_load_ps(first_offsets.add(b * COLUMNS + p * PANEL));
+                            sum = _mm256_fmadd_ps(first, x_sum, sum);
                         }
                         _mm256_store_ps(at, sum);
                     }
@@ -388,6 +397,7 @@ impl Tile for Avx512 {
             let integers = room.integers.base().cast::<__m512i>();
             let scales = room.scales.base().cast::<f32>();
             let offsets = room.offsets.base().cast::<f32>();
+            let first_offsets = room.first_offsets.base().cast::<f32>();
             let mut total = [_mm512_setzero_ps(); M];
             for m in 0..M {
                 total[m] = _mm512_load_ps(sums.add(m * COLUMNS));
@@ -414,9 +424,14 @@ impl Tile for Avx512 {
                     let x_scale = _mm512_set1_ps((*x[m]).scale);
                     let dot = _mm512_cvtepi32_ps(dots[m]);
                     total[m] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x_scale), total[m]);
-                    if W::HAS_OFFSET {
+                    if W::OFFSETS > 0 {
                         let x_sum = _mm512_set1_ps((*x[m]).sum);
                         total[m] = _mm512_fmadd_ps(offset, x_sum, total[m]);
+                    }
+                    if W::OFFSETS == 2 {
+                        let x_sum = _mm512_set1_ps((*x[m]).first_sum);
+                        let first = _mm512_load_ps(first_offsets.add(b * COLUMNS));
+                        total[m] = _mm512_fmadd_ps(first, x_sum, total[m]);
                     }
                 }
             }
