@@ -100,3 +100,29 @@ fn products_are_named_by_their_rows() {
     assert_eq!(kind.label(1), "gemv/q4_1/8x4");
     assert_eq!(kind.label(2), "gemm/q4_1/8x4");
 }
+
+#[test]
+fn experts_are_timed_with_what_chooses_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen2moe");
+    let model = Model::open(&folder, OpenOptions::default()).unwrap();
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let kinds = kinds(&plan);
+    let is_experts = |kind: &&OpKind| kind.name.starts_with("experts/");
+    let kind = kinds.iter().find(is_experts).unwrap();
+    assert_eq!(kind.name, "experts/f32/3of6x32x64");
+    let alone = only(&plan, Some(kind));
+    let mut names: Vec<&str> = alone.nodes.iter().map(|n| n.op.name()).collect();
+    assert_eq!(names.remove(0), "embed");
+    let layer = ["rms_norm", "linear", "moe_route", "moe_experts"];
+    assert_eq!(names, [layer; 3].concat());
+    let mut executable = prepare(&model, alone);
+    let timer = StepTimer::new(model.vocab_size);
+    timer.time(&mut *executable, &SHAPES[1]).unwrap();
+    // One token reads three of six experts, many read nearly all.
+    let bytes = |shape| timing(&plan, kind, shape, 2.0, 1.0, 0).bytes;
+    let all = (6 * 3 * 32 * 64 * 4) as f64;
+    let of_two = bytes(&SHAPES[0]) / all;
+    assert!((of_two - 0.75).abs() < 1e-6, "{of_two}");
+    assert!(bytes(&SHAPES[1]) / all > 0.999);
+}

@@ -13,14 +13,23 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Published configs that need no file.
-pub const BUILT_IN: [(&str, &str); 10] = [
+pub const BUILT_IN: [(&str, &str); 13] = [
     ("deepseek-v3", include_str!("../configs/deepseek-v3.json")),
     ("gemma-3-4b", include_str!("../configs/gemma-3-4b.json")),
     ("gpt-oss-20b", include_str!("../configs/gpt-oss-20b.json")),
     ("llama-3.1-8b", include_str!("../configs/llama-3.1-8b.json")),
     ("mistral-7b", include_str!("../configs/mistral-7b.json")),
+    ("mixtral-8x7b", include_str!("../configs/mixtral-8x7b.json")),
+    (
+        "qwen1.5-moe-a2.7b",
+        include_str!("../configs/qwen1.5-moe-a2.7b.json"),
+    ),
     ("qwen2-0.5b", include_str!("../configs/qwen2-0.5b.json")),
     ("qwen3-0.6b", include_str!("../configs/qwen3-0.6b.json")),
+    (
+        "qwen3-30b-a3b",
+        include_str!("../configs/qwen3-30b-a3b.json"),
+    ),
     (
         "qwen3-next-80b-a3b",
         include_str!("../configs/qwen3-next-80b-a3b.json"),

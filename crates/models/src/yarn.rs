@@ -49,7 +49,8 @@ impl YarnNumbers {
         let fast = config.float_or_none("beta_fast")?;
         let slow = config.float_or_none("beta_slow")?;
         let truncate = config.flag_or_none("truncate")?;
-        let mscale = |key| Ok(config.float_or_none(key)?.filter(|m| *m != 0.0));
+        let mscale =
+            |key| -> Result<Option<f32>> { Ok(config.float_or_none(key)?.filter(|m| *m != 0.0)) };
         Ok(YarnNumbers {
             beta_fast: fast.unwrap_or(default.beta_fast),
             beta_slow: slow.unwrap_or(default.beta_slow),

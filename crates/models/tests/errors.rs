@@ -480,7 +480,7 @@ fn paths_that_are_no_model() {
         Ok(_) => "no error".to_owned(),
         Err(error) => error.to_string(),
     };
-    expect!["there is no model or config called no-such-model; built in are: deepseek-v3, gemma-3-4b, gpt-oss-20b, llama-3.1-8b, mistral-7b, qwen2-0.5b, qwen3-0.6b, qwen3-next-80b-a3b, smollm2-135m, t5-small"]
+    expect!["there is no model or config called no-such-model; built in are: deepseek-v3, gemma-3-4b, gpt-oss-20b, llama-3.1-8b, mistral-7b, mixtral-8x7b, qwen1.5-moe-a2.7b, qwen2-0.5b, qwen3-0.6b, qwen3-30b-a3b, qwen3-next-80b-a3b, smollm2-135m, t5-small"]
     .assert_eq(&error);
 }
 

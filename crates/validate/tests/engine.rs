@@ -6,7 +6,7 @@ use common::{default_model, json, open, tiny};
 use mettle_cpu::CpuBackend;
 use mettle_engine::{Engine, EngineHandle, EngineOptions, Event, FinishReason, Request};
 use mettle_models::Model;
-use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, Sizes, passes};
+use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, passes};
 
 fn start(model: &Model, batched_tokens: usize, sequences: usize) -> EngineHandle {
     let mut plan = model.plan();

@@ -9,7 +9,9 @@ use crate::terminal::{Counter, note};
 use anyhow::bail;
 use mettle_bench::ceilings::Ceilings;
 use mettle_bench::machine::Machine;
-use mettle_bench::ops::{OpKind, OpTiming, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::ops::{
+    OpKind, OpTiming, StepShape, StepTimer, kinds, needed, only, options, timing,
+};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
 use mettle_plan::{Backend, Plan, passes};
@@ -76,6 +78,10 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
             return Err(Interrupted.into());
         }
         let with = measure(Some(kind))?;
+        let without = match needed(&plan, kind) {
+            Some(needed) => measure(Some(&needed))?,
+            None => without.clone(),
+        };
         for ((shape, with), without) in shapes.iter().zip(with).zip(&without) {
             if kind.label(shape.rows).contains(&args.filter) {
                 let timing = timing(&plan, kind, shape, with, *without, ACTIVATION_BYTES);
