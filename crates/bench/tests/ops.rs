@@ -1,9 +1,11 @@
 //! Timing the ops of a real plan one kind at a time: none is left out, and each kind's plan runs by itself.
 
 use mettle_bench::ops::{OpKind, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::type_products::Products;
 use mettle_cpu::CpuBackend;
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::{Backend, Executable, Op, PageLayout, Plan, PrepareOptions, passes};
+use mettle_tensor::DType;
 use std::path::Path;
 
 const SHAPES: [StepShape; 2] = [
@@ -125,4 +127,25 @@ fn experts_are_timed_with_what_chooses_them() {
     let of_two = bytes(&SHAPES[0]) / all;
     assert!((of_two - 0.75).abs() < 1e-6, "{of_two}");
     assert!(bytes(&SHAPES[1]) / all > 0.999);
+}
+
+#[test]
+fn products_of_a_type_are_one_kind_and_move_its_bytes() {
+    let products = Products {
+        rows: 8,
+        columns: 512,
+        count: 3,
+    };
+    for dtype in DType::ALL {
+        let plan = products.plan(dtype);
+        let kinds = kinds(&plan);
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+        let name = format!("linear/{}/8x512", dtype.name().to_lowercase());
+        assert_eq!(names, [name]);
+        let one = timing(&plan, &kinds[0], &SHAPES[0], 3.0, 0.0, 4);
+        let weights = dtype.tensor_bytes(&[8, 512]).unwrap();
+        let activations = SHAPES[0].rows * 4 * (8 + 512);
+        assert_eq!(one.bytes, (weights + activations) as f64, "{dtype}");
+        assert_eq!(one.seconds, Some(1.0));
+    }
 }
