@@ -7,6 +7,7 @@ mod broken_safetensors;
 mod dummy;
 mod gguf_builder;
 mod gguf_reading;
+mod mxfp4;
 mod quantized_reading;
 mod safetensors_builder;
 mod safetensors_reading;
