@@ -1,15 +1,31 @@
-//! Any bytes as a GGUF file: opened or refused. What is opened can be read to its last byte.
+//! Any bytes as a GGUF file, and as the parts of a split one: opened or refused. What is opened can be read to its last
+//! byte.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use mettle_tensor::TensorSource;
-use mettle_weights::Gguf;
+use mettle_weights::{Gguf, WeightsError};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(gguf) = Gguf::from_bytes(data.to_vec()) else {
-        return;
-    };
+    check(Gguf::from_bytes(data.to_vec()));
+    // Every file begins with its magic.
+    let starts: Vec<usize> = data
+        .windows(4)
+        .enumerate()
+        .filter(|(_, w)| w == b"GGUF")
+        .map(|(i, _)| i)
+        .collect();
+    let ends = starts.iter().skip(1).copied().chain([data.len()]);
+    let parts = starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| data[*start..end].to_vec());
+    check(Gguf::from_parts(parts.collect()));
+});
+
+fn check(opened: Result<Gguf, WeightsError>) {
+    let Ok(gguf) = opened else { return };
     for (index, info) in gguf.tensors().iter().enumerate() {
         let view = gguf.view(index);
         assert_eq!(Some(view.bytes.len()), view.dtype.tensor_bytes(view.shape));
@@ -26,4 +42,4 @@ fuzz_target!(|data: &[u8]| {
         ];
         assert!(fitting.iter().filter(|fits| **fits).count() <= 1, "{key}");
     }
-});
+}

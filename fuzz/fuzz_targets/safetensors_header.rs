@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn read(file: Vec<u8>) {
-    let Ok(opened) = Safetensors::from_bytes(file) else {
+    let Ok(opened) = Safetensors::from_bytes(file, None) else {
         return;
     };
     for (index, info) in opened.tensors().iter().enumerate() {

@@ -5,7 +5,13 @@ use crate::steps::{cargo, repository, step};
 use anyhow::{Context, Result};
 use std::process::Command;
 
-const TARGETS: [&str; 4] = ["gguf", "safetensors_header", "template", "tokenizer_model"];
+const TARGETS: [&str; 5] = [
+    "gguf",
+    "quantized_safetensors",
+    "safetensors_header",
+    "template",
+    "tokenizer_model",
+];
 
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

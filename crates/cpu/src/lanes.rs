@@ -6,7 +6,7 @@
 mod neon;
 
 #[cfg(target_arch = "aarch64")]
-pub use neon::{Neon, widen_halves};
+pub use neon::{Neon, widen_half_bits, widen_halves};
 
 use crate::kernels::order;
 
@@ -59,11 +59,11 @@ pub trait Lanes: Copy {
     /// The bits of the largest magnitude of 32 values, where infinities and NaN are the largest.
     fn largest_magnitude(values: [Self; 4]) -> u32;
 
-    /// Writes 32 whole numbers of 15 bits in the `order` of a block of activations, and gives their sum.
+    /// Writes 32 whole numbers of 15 bits in the `order` of a block of activations, and gives the sums of both halves.
     ///
     /// # Safety
     /// There are 32 integers at `p`, and nobody else touches them.
-    unsafe fn store_integers(values: [Self; 4], p: *mut i16) -> i32;
+    unsafe fn store_integers(values: [Self; 4], p: *mut i16) -> [i32; 2];
 
     /// Asks for the cache line at `p`, which may be anywhere, to be brought to the second-level cache: it has room for more
     /// requests under way than the first, and 14 cycles from there are nothing.
@@ -203,16 +203,16 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    unsafe fn store_integers(values: [Plain; 4], p: *mut i16) -> i32 {
+    unsafe fn store_integers(values: [Plain; 4], p: *mut i16) -> [i32; 2] {
         // SAFETY: the caller's promise.
         let integers = unsafe { &mut *p.cast::<[i16; 32]>() };
-        let mut sum = 0;
+        let mut sums = [0; 2];
         for column in 0..32 {
             let integer = values[column / 8].0[column % 8] as i32;
             order::set(integers, column, integer as i16);
-            sum += integer;
+            sums[column / 16] += integer;
         }
-        sum
+        sums
     }
 }
 
@@ -383,7 +383,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn store_integers(values: [Self; 4], p: *mut i16) -> i32 {
+        unsafe fn store_integers(values: [Self; 4], p: *mut i16) -> [i32; 2] {
             // SAFETY: as above, and the caller's promise.
             unsafe {
                 let (a, b) = (
@@ -401,14 +401,14 @@ mod x86 {
                     let swapped = _mm256_shufflehi_epi16::<0b11_01_10_00>(low);
                     _mm256_storeu_si256(p.add(16 * i).cast(), swapped);
                 }
-                let all = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+                // The low pair of every four lanes has sums of the first half, the high pair of the last.
+                let pairs = _mm256_hadd_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
                 let four = _mm_add_epi32(
-                    _mm256_castsi256_si128(all),
-                    _mm256_extracti128_si256::<1>(all),
+                    _mm256_castsi256_si128(pairs),
+                    _mm256_extracti128_si256::<1>(pairs),
                 );
-                let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
-                let one = _mm_add_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
-                _mm_cvtsi128_si32(one)
+                let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b10_11_00_01>(four));
+                [_mm_extract_epi32::<0>(two), _mm_extract_epi32::<2>(two)]
             }
         }
     }

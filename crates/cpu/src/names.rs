@@ -13,9 +13,20 @@ pub fn linear(dtype: DType, isa: Isa) -> &'static str {
                 DType::BF16 => concat!("linear/bf16/", $set),
                 DType::Q4_0 => concat!("linear/q4_0/", $set),
                 DType::Q4_1 => concat!("linear/q4_1/", $set),
+                DType::Q5_0 => concat!("linear/q5_0/", $set),
+                DType::Q5_1 => concat!("linear/q5_1/", $set),
                 DType::Q8_0 => concat!("linear/q8_0/", $set),
+                DType::Q2_K => concat!("linear/q2_k/", $set),
+                DType::Q3_K => concat!("linear/q3_k/", $set),
                 DType::Q4_K => concat!("linear/q4_k/", $set),
+                DType::Q5_K => concat!("linear/q5_k/", $set),
                 DType::Q6_K => concat!("linear/q6_k/", $set),
+                DType::IQ4_NL => concat!("linear/iq4_nl/", $set),
+                DType::IQ4_XS => concat!("linear/iq4_xs/", $set),
+                DType::MXFP4 => concat!("linear/mxfp4/", $set),
+                DType::Affine8 => concat!("linear/affine8/", $set),
+                DType::Zero4 => concat!("linear/zero4/", $set),
+                DType::F8 => concat!("linear/f8/", $set),
             }
         };
     }

@@ -1,11 +1,13 @@
 //! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
-use crate::kernels::attention::{Attention, PARTITION, QueryTile};
+use crate::kernels::activations::QuantizedRows;
+use crate::kernels::attention::{Attention, QueryTile};
 use crate::kernels::linear::{Input, Linear};
-use crate::kernels::{gated, norm, rope};
+use crate::kernels::{elementwise, gated, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
+use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::program::{Call, Kernel};
@@ -18,7 +20,7 @@ const ITEMS_PER_THREAD: usize = 4;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
-    cpu: &'a CpuExecutable,
+    pub(crate) cpu: &'a CpuExecutable,
     step: &'a StepInput,
     threads: usize,
 }
@@ -50,7 +52,7 @@ impl<'a> Run<'a> {
     }
 
     /// Items that `parts` parts of a phase's work are dealt out in.
-    fn items(&self, parts: usize) -> usize {
+    pub(crate) fn items(&self, parts: usize) -> usize {
         match self.threads {
             1 => parts.min(1),
             threads => parts.min(threads * ITEMS_PER_THREAD),
@@ -58,9 +60,33 @@ impl<'a> Run<'a> {
     }
 
     /// A phase over rows. True for the thread that did the last of them.
-    fn rows(&self, walk: &mut Walk<'_>, rows: usize, mut work: impl FnMut(Range<usize>)) -> bool {
+    pub(crate) fn rows(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        mut work: impl FnMut(Range<usize>),
+    ) -> bool {
         let items = self.items(rows);
         walk.phase(items, |item| work(share(rows, item, items)))
+    }
+
+    /// A phase over rows, or over columns of the only one.
+    fn cells(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        width: usize,
+        mut work: impl FnMut(usize, Range<usize>),
+    ) -> bool {
+        if rows == 1 {
+            let items = self.threads.min(width);
+            return walk.phase(items, |item| work(0, share(width, item, items)));
+        }
+        self.rows(walk, rows, |rows| {
+            for row in rows {
+                work(row, 0..width);
+            }
+        })
     }
 
     fn fill_angles(&self, tokens: Range<usize>) {
@@ -164,7 +190,9 @@ impl<'a> Run<'a> {
                             self.rotate(*rope, row, q, *head_dim, *rotate_from);
                             self.rotate(*rope, row, k, *head_dim, *rotate_from);
                         }
-                        self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        if let Some(v) = v {
+                            self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        }
                     }
                 }),
                 Kernel::Attention {
@@ -174,8 +202,13 @@ impl<'a> Run<'a> {
                     kv_heads,
                     head_dim,
                     scale,
+                    window,
+                    softcap,
+                    sinks,
                 } => {
                     let columns = q.width / kv_heads;
+                    let heads = columns / head_dim;
+                    let sinks = sinks.map(vector);
                     let attention = |head: usize| Attention {
                         pool: &self.cpu.kv,
                         of: HeadOf { kv: *kv, head },
@@ -183,39 +216,59 @@ impl<'a> Run<'a> {
                         out: out.columns(head * columns, columns),
                         head_dim: *head_dim,
                         scale: *scale,
+                        window: *window,
+                        softcap: *softcap,
+                        sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
                     };
                     self.attend(attention, kv.group, *kv_heads, scratch, walk)
                 }
-                Kernel::SiluMul { gate, up, out } if rows == 1 => {
-                    let items = self.threads.min(out.width);
-                    walk.phase(items, |item| {
-                        let columns = share(out.width, item, items);
-                        let (start, width) = (columns.start, columns.len());
-                        gated::silu_mul(
-                            isa,
-                            gate.columns(start, width).row(0),
-                            up.columns(start, width).row(0),
-                            out.columns(start, width).row_mut(0),
-                        );
-                    })
-                }
-                Kernel::SiluMul { gate, up, out } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        gated::silu_mul(isa, gate.row(row), up.row(row), out.row_mut(row));
-                    }
+                Kernel::Gated {
+                    activation,
+                    gate,
+                    up,
+                    out,
+                } => self.cells(walk, rows, out.width, |row, columns| {
+                    let (start, width) = (columns.start, columns.len());
+                    gated::gated(
+                        isa,
+                        *activation,
+                        gate.columns(start, width).row(row),
+                        up.columns(start, width).row(row),
+                        out.columns(start, width).row_mut(row),
+                    );
                 }),
-                Kernel::Add { a, b, out } => self.rows(walk, rows, |rows| {
+                Kernel::Elementwise { expr, a, b, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
-                        // `a` and `out` may be the same columns, so no two borrows of them at once.
-                        let a = a.row(row);
-                        if std::ptr::eq(a.as_ptr(), out.row(row).as_ptr()) {
-                            norm::add(isa, out.row_mut(row), b.row(row));
-                        } else {
-                            let out = out.row_mut(row);
-                            out.copy_from_slice(a);
-                            norm::add(isa, out, b.row(row));
+                        let x = out.row_mut(row);
+                        // The same columns, or columns apart.
+                        if !a.same(out) {
+                            x.copy_from_slice(a.row(row));
+                        }
+                        match b.map(|b| b.row(row)) {
+                            Some(&[one]) if x.len() > 1 => {
+                                elementwise::apply_one(isa, *expr, x, one)
+                            }
+                            b => elementwise::apply(isa, *expr, x, b),
                         }
                     }
+                }),
+                Kernel::MoeRoute {
+                    logits,
+                    route,
+                    experts,
+                    shares,
+                } => self.rows(walk, rows, |rows| {
+                    for row in rows {
+                        let (logits, room) = (logits.row(row), &mut scratch.scores);
+                        let room = &mut room[..logits.len()];
+                        let (experts, shares) = (experts.row_mut(row), shares.row_mut(row));
+                        route.run(isa, logits, room, experts, shares);
+                    }
+                }),
+                Kernel::MoeExperts(op) => self.experts(op, rows, scratch, walk),
+                Kernel::Softcap { x, cap } => self.cells(walk, rows, x.width, |row, columns| {
+                    let x = x.columns(columns.start, columns.len());
+                    tanh::softcap_row(isa, x.row_mut(row), *cap);
                 }),
                 Kernel::Gather { x, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
@@ -238,9 +291,45 @@ impl<'a> Run<'a> {
         if product.rows == 0 {
             return false;
         }
+        let (mut is_last, mut first_column) = (false, 0);
+        // All parts at once, but for those that take the input's columns in different orders.
+        for parts in self
+            .cpu
+            .weights
+            .matrix(product.weight)
+            .chunk_by(|a, b| a.order == b.order)
+        {
+            // SAFETY: the caller's promise.
+            is_last = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
+            first_column += parts.iter().map(|p| p.rows).sum::<usize>();
+        }
+        is_last
+    }
+
+    /// The product of neighbouring parts with one order of columns, the first of which gives output column `first_column`.
+    ///
+    /// # Safety
+    /// See `all_calls`.
+    unsafe fn linear_parts(
+        &self,
+        product: Product<'_>,
+        parts: &[PackedMatrix],
+        first_column: usize,
+        scratch: &mut ThreadScratch,
+        walk: &mut Walk<'_>,
+    ) -> bool {
         let isa = self.cpu.isa;
-        let parts = self.cpu.weights.matrix(product.weight);
-        let quantized = parts.iter().any(|p| p.dtype.is_quantized());
+        let quantized = parts.iter().any(|p| p.takes_integers());
+        let quantize = |rows: &QuantizedRows, row: usize| {
+            // SAFETY: the input is finished; the row of the quantized ones is the caller's.
+            unsafe {
+                let x = product.x.row(row);
+                match &parts[0].order {
+                    None => rows.quantize(isa, row, x),
+                    Some(order) => rows.quantize_in_order(isa, row, x, order),
+                }
+            }
+        };
         let shared = quantized && product.rows > OWN_ROWS;
         let ThreadScratch {
             quantized: own,
@@ -251,8 +340,7 @@ impl<'a> Run<'a> {
             let rows = &self.cpu.quantized;
             self.rows(walk, product.rows, |range| {
                 for row in range {
-                    // SAFETY: the input is finished; the row is this item's.
-                    unsafe { rows.quantize(isa, row, product.x.row(row)) };
+                    quantize(rows, row);
                 }
             });
         }
@@ -266,13 +354,12 @@ impl<'a> Run<'a> {
         walk.phase(items, |item| {
             if std::mem::take(&mut to_quantize) {
                 for row in 0..product.rows {
-                    // SAFETY: the input is finished; the room is this thread's.
-                    unsafe { inputs.quantize(isa, row, product.x.row(row)) };
+                    quantize(inputs, row);
                 }
             }
             let pairs = share(pairs, item, items);
             let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
-            let (mut first_panel, mut first_column) = (0, 0);
+            let (mut first_panel, mut first_column) = (0, first_column);
             for part in parts {
                 let end = first_panel + part.panels();
                 let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
@@ -280,7 +367,7 @@ impl<'a> Run<'a> {
                     let columns = |rows: Rows| rows.columns(first_column, part.rows);
                     let linear = Linear {
                         weights: part,
-                        input: match part.dtype.is_quantized() {
+                        input: match part.takes_integers() {
                             true => Input::Quantized(inputs),
                             false => Input::Dense(product.x),
                         },
@@ -357,16 +444,20 @@ impl<'a> Run<'a> {
                 unsafe { attention.run(isa, tile, scratch) };
             });
         }
-        let partitions = |index: usize| (of(index).0.position + 1).div_ceil(PARTITION);
-        let all: usize = (0..count).map(partitions).sum();
+        let partitions = |index: usize| {
+            let (tile, attention) = of(index);
+            attention.partitions(tile)
+        };
+        let all: usize = (0..count).map(|index| partitions(index).len()).sum();
         walk.phase(all, |item| {
-            let (mut index, mut partition) = (0, item);
-            while partition >= partitions(index) {
-                partition -= partitions(index);
+            let (mut index, mut number) = (0, item);
+            while number >= partitions(index).len() {
+                number -= partitions(index).len();
                 index += 1;
             }
             let (tile, attention) = of(index);
-            let part = self.cpu.parts.at(index, partition);
+            let partition = attention.partitions(tile).start + number;
+            let part = self.cpu.parts.at(index, number);
             // SAFETY: each part is computed by one thread, into its own place.
             unsafe { attention.run_partition(isa, tile, partition, scratch, part) };
         });

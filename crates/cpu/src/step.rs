@@ -77,10 +77,11 @@ impl StepState {
         let context = step.context_lens[sequence].0 as usize;
         let first = step.positions[start] as usize;
         for (group, slots) in self.slots.iter_mut().enumerate() {
-            let blocks = step.tables[group].blocks_of(sequence);
+            let table = &step.tables[group];
+            let (blocks, first_page) = (table.blocks_of(sequence), table.first_page[sequence]);
             let tokens_per_page = pool.tokens_per_page(group);
             slots.extend((first..context).map(|position| {
-                let block = blocks[position / tokens_per_page];
+                let block = blocks[position / tokens_per_page - first_page as usize];
                 (block, (position % tokens_per_page) as u32)
             }));
         }

@@ -81,6 +81,14 @@ fn format_of(dtype: DType) -> Format {
     }
 }
 
+/// Moves each stored column to its place among the model's.
+fn put_in_order(row: &mut [f32], order: &[u32]) {
+    let stored = row.to_vec();
+    for (value, column) in stored.into_iter().zip(order) {
+        row[*column as usize] = value;
+    }
+}
+
 /// The bytes that a tensor takes on a device.
 pub fn device_bytes(tensor: &TensorInfo) -> usize {
     let elements: usize = tensor.shape.iter().product();
@@ -176,16 +184,25 @@ impl<G: Gpu> Loader<'_, G> {
             (DType::F16, Element::F16) | (DType::BF16, Element::Bf16)
         );
         if stored_so {
-            self.memory.write(self.gpu, place.buffer, at, view.bytes)?;
+            self.memory.write(self.gpu, place.buffer, at, &view.bytes)?;
             return Ok(at + view.bytes.len());
         }
         let block = view.dtype.block_len();
-        let chunk_bytes = CHUNK / block * view.dtype.block_bytes();
+        // Whole rows where columns must be put in the model's order.
+        let elements = match view.order {
+            Some(order) => (CHUNK / order.len()).max(1) * order.len(),
+            None => CHUNK,
+        };
+        let chunk_bytes = elements / block * view.dtype.block_bytes();
         let mut wide = Vec::new();
         let mut narrow = Vec::new();
         for bytes in view.bytes.chunks(chunk_bytes) {
             wide.resize(bytes.len() / view.dtype.block_bytes() * block, 0.0);
             blocks::dequantize(view.dtype, bytes, &mut wide).expect("a source gives whole blocks");
+            if let Some(order) = view.order {
+                wide.chunks_exact_mut(order.len())
+                    .for_each(|row| put_in_order(row, order));
+            }
             narrow.clear();
             match self.element {
                 Element::F16 => {
@@ -223,6 +240,10 @@ impl<G: Gpu> Loader<'_, G> {
         let (mut quants_at, mut scales_at) = (values.offset, scales.offset);
         for &tensor in tensors {
             let view = self.source.view(tensor);
+            assert!(
+                view.order.is_none(),
+                "no source reorders columns of {format:?}"
+            );
             let chunk_bytes = CHUNK / 32 * view.dtype.block_bytes();
             for bytes in view.bytes.chunks(chunk_bytes) {
                 let planes = match format {

@@ -8,8 +8,10 @@ use crate::plans::refuse_plan_only;
 use crate::text_files::TextFiles;
 use mettle_plan::KvElement;
 use mettle_tensor::{DType, TensorSource};
-use mettle_weights::{Dummy, Gguf, Safetensors};
+use mettle_weights::gguf::PartName;
+use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -44,7 +46,7 @@ impl Default for OpenOptions {
 }
 
 impl Model {
-    /// Opens a `.gguf` file, a folder with `config.json` and safetensors, or a folder with one `.gguf` file.
+    /// Opens a `.gguf` file, a folder with `config.json` and safetensors, or a folder with one `.gguf` model.
     /// Reads no weights but rotary divisors; that the tensors fit the plan is checked when they are bound.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Model> {
         let dummy = options.load_format != LoadFormat::Auto;
@@ -91,6 +93,7 @@ pub(crate) fn find(path: &Path, config_only: bool) -> Result<Found> {
         return Ok(Found::Config(path.to_owned()));
     }
     let mut files = gguf_files(path)?;
+    files.dedup_by(|later, earlier| same_split(earlier, later));
     match (files.len(), has("config.json")) {
         (1, _) => Ok(Found::Gguf(files.remove(0))),
         // The weights' own error says what is missing.
@@ -101,7 +104,7 @@ pub(crate) fn find(path: &Path, config_only: bool) -> Result<Found> {
         }),
         (n, _) => Err(ModelError::NotAModel {
             path: path.to_owned(),
-            reason: format!("the folder has {n} .gguf files; name one of them"),
+            reason: format!("the folder has {n} .gguf models; name one of them"),
         }),
     }
 }
@@ -125,6 +128,18 @@ fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Whether two files are parts of one model; opening either opens both.
+fn same_split(a: &Path, b: &Path) -> bool {
+    let name = |path: &Path| path.file_name().and_then(OsStr::to_str).map(str::to_owned);
+    let (Some(a), Some(b)) = (name(a), name(b)) else {
+        return false;
+    };
+    match (PartName::parse(&a), PartName::parse(&b)) {
+        (Some(a), Some(b)) => (a.model, a.count) == (b.model, b.count),
+        _ => false,
+    }
+}
+
 fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
     let gguf = Arc::new(Gguf::open(file)?);
     let spec = decoder_from_gguf(gguf.metadata(), &*gguf)?;
@@ -141,21 +156,27 @@ fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
 fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Model> {
     let config = read_config(&folder.join("config.json"))?;
     refuse_plan_only(&model_name(path), &config)?;
-    let spec = decoder_from_hf(&config)?;
+    let mut spec = decoder_from_hf(&config)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
-        LoadFormat::Auto => Arc::new(Safetensors::open(&folder)?),
+        LoadFormat::Auto => {
+            let quantization = Quantization::from_config(&config)?;
+            Arc::new(Safetensors::open(&folder, quantization.as_ref())?)
+        }
         LoadFormat::Dummy { seed } => {
             let dtype = options.weight_type.unwrap_or(config_type(&config));
             Arc::new(random(&spec, dtype, seed)?)
         }
     };
+    if let Some(mixture) = &mut spec.mixture {
+        mixture.look_at(&*tensors);
+    }
     let text = TextFiles::Folder(folder);
     finish(path, spec, tensors, text, Some(&config), options)
 }
 
 fn finish(
     path: &Path,
-    spec: DecoderSpec,
+    mut spec: DecoderSpec,
     tensors: Arc<dyn TensorSource>,
     text: TextFiles,
     config: Option<&Value>,
@@ -174,6 +195,7 @@ fn finish(
         Some(asked) => asked,
         None => spec.context_length,
     };
+    spec.limit_context(context_length);
     let generation = text.generation()?;
     let mut eos_ids = generation.eos_token_ids.clone();
     eos_ids.extend(text.eos_ids(config)?);
@@ -194,9 +216,13 @@ fn finish(
     })
 }
 
-/// The folder's name, or the file's without its ending.
+/// The folder's name, or the file's without its ending and a part's number.
 pub(crate) fn model_name(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let file_name = full.file_name().and_then(OsStr::to_str);
+    if let Some(part) = file_name.and_then(PartName::parse) {
+        return part.model.to_owned();
+    }
     let name = match full.file_name() {
         Some(name) if name == "config.json" => full.parent().and_then(Path::file_name),
         Some(_) if !full.is_dir() => full.file_stem(),

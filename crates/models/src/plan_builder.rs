@@ -175,6 +175,15 @@ impl PlanBuilder {
         self.plan.logits = Some(self.plan.mark_output(logits));
     }
 
+    /// Bends the logits that `head` pushed below `cap`.
+    pub fn cap_logits(&mut self, cap: f32) {
+        let x = self.plan.logits.expect("a cap follows the head");
+        let head = self.plan.nodes.last_mut().expect("the head");
+        let taps = std::mem::take(&mut head.taps);
+        self.plan.push(Op::Softcap(Softcap { x, cap }));
+        self.plan.nodes.last_mut().expect("just pushed").taps = taps;
+    }
+
     pub fn finish(self) -> Plan {
         self.plan.check();
         self.plan

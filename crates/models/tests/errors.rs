@@ -61,13 +61,6 @@ fn keys_that_could_change_the_maths() {
     );
     check_config(
         "llama",
-        set("quantization_config", json!({"quant_method": "gptq"})),
-        expect![[
-            r#"config.json: quantization_config = {"quant_method":"gptq"} is not supported (unquantized safetensors are)"#
-        ]],
-    );
-    check_config(
-        "llama",
         set("model_type", json!("mamba")),
         expect![
             "architecture mamba (model_type in config.json) is not supported (supported: llama, mistral, qwen2, qwen3)"
@@ -470,7 +463,7 @@ fn paths_that_are_no_model() {
     for name in ["a.gguf", "b.gguf"] {
         std::fs::write(folder.path().join(name), b"").unwrap();
     }
-    expect!["DIR is not a model: the folder has 2 .gguf files; name one of them"]
+    expect!["DIR is not a model: the folder has 2 .gguf models; name one of them"]
         .assert_eq(&open());
     std::fs::write(folder.path().join("config.json"), b"{").unwrap();
     std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
@@ -487,8 +480,19 @@ fn paths_that_are_no_model() {
         Ok(_) => "no error".to_owned(),
         Err(error) => error.to_string(),
     };
-    expect!["there is no model or config called no-such-model; built in are: deepseek-v3, gemma-3-4b, gpt-oss-20b, llama-3.1-8b, mistral-7b, qwen2-0.5b, qwen3-0.6b, qwen3-next-80b-a3b, smollm2-135m, t5-small"]
+    expect!["there is no model or config called no-such-model; built in are: deepseek-v3, gemma-3-4b, gpt-oss-20b, llama-3.1-8b, mistral-7b, mixtral-8x7b, qwen1.5-moe-a2.7b, qwen2-0.5b, qwen3-0.6b, qwen3-30b-a3b, qwen3-next-80b-a3b, smollm2-135m, t5-small"]
     .assert_eq(&error);
+}
+
+#[test]
+fn quantization_that_cannot_be_read_is_refused_before_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("llama");
+    config["quantization_config"] = json!({"quant_method": "gptq", "bits": 3, "group_size": 128});
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
+    expect!["config.json: quantization_config: gptq (format gptq) with 3 bits is not supported (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3))"]
+        .assert_eq(&open_error(folder.path(), OpenOptions::default()));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn all() -> Vec<PathBuf> {
 #[test]
 fn every_fixture_binds_with_passes_on_and_off() {
     let all = all();
-    assert!(all.len() >= 14, "only {} fixtures", all.len());
+    assert!(all.len() >= 21, "only {} fixtures", all.len());
     let names: Vec<String> = passes::ALL.iter().map(|p| p.name.to_owned()).collect();
     for path in all {
         let model = Model::open(&path, OpenOptions::default())
@@ -36,8 +36,11 @@ fn every_fixture_binds_with_passes_on_and_off() {
             bind(&[plan], &*model.tensors).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
         assert_eq!(model.eos_ids, [1], "{}", path.display());
-        let tokenizer = model.tokenizer().unwrap();
-        assert!(tokenizer.vocab_size() <= model.vocab_size);
+        // The quantized folders are about weights alone.
+        if path.is_file() || path.join("tokenizer.json").exists() {
+            let tokenizer = model.tokenizer().unwrap();
+            assert!(tokenizer.vocab_size() <= model.vocab_size);
+        }
     }
 }
 

@@ -82,7 +82,8 @@ pub struct QkNorm {
 
 /// Rotates q and k in place, then writes k and v to the step's slots of `kv`. Its own op before attention, so that no
 /// part of an attention dispatch relies on another part's write. An encoder that fills a cross-attention cache has no
-/// queries here: `heads` is 0 and q has no columns.
+/// queries here: `heads` is 0 and q has no columns. A layer that reads another layer's cache has no keys here: `kv_heads` is
+/// 0, k has no columns, there is no v and nothing is written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RopeKvWrite {
     pub q: Slice,
@@ -275,7 +276,8 @@ pub struct MoeExperts {
     pub x: Slice,
     pub experts: Slice,
     pub shares: Slice,
-    /// `[experts, 2 * width, hidden]`: gate rows, then up rows.
+    /// `[experts, 2 * width, hidden]`: gate rows, then up rows. One tensor for all experts, one for all gates and one for
+    /// all ups, or each expert's own, one expert after another.
     pub gate_up: WeightId,
     pub gate_up_bias: Option<WeightId>,
     pub down: WeightId,
@@ -284,9 +286,16 @@ pub struct MoeExperts {
     pub top_k: usize,
     pub expert_count: usize,
     pub width: usize,
-    /// One row per (token, expert) pair.
+    /// One row per (token, expert) pair: the expert's input, then gate and up or what it gives (`MoeExperts::row_width`).
     pub scratch: Slice,
     pub out: Slice,
+}
+
+impl MoeExperts {
+    /// Columns of the scratch: the token's row and later the activated one; gate and up, and later the result.
+    pub fn row_width(hidden: usize, width: usize) -> usize {
+        hidden.max(width) + hidden.max(2 * width)
+    }
 }
 
 /// Copies the rows that `rows` names.
@@ -508,6 +517,7 @@ impl Op {
                 }
             }
             Op::QkNorm(o) => a.update([o.x]).weigh([o.weight]),
+            Op::RopeKvWrite(o) if o.kv_heads == 0 => a.update([o.q]),
             Op::RopeKvWrite(o) => a.update([o.q, o.k]).read(o.v).kv_write(o.kv),
             // Only some columns are overwritten.
             Op::HeadCopy(o) => a.read([o.x]).update([o.out]),

@@ -1,6 +1,7 @@
 //! Owns the door through which backends read weights: named, shaped, typed bytes. Knows no file format.
 
 use crate::DType;
+use std::borrow::Cow;
 
 /// What is known of a tensor before its bytes are read. `shape` is outermost first: a matrix is `[rows, columns]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,11 +12,14 @@ pub struct TensorInfo {
 }
 
 /// A tensor's bytes as stored: rows one after another, each a whole number of blocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TensorView<'a> {
     pub dtype: DType,
     pub shape: &'a [usize],
-    pub bytes: &'a [u8],
+    /// Owned where the source converts what its files hold: then they live as long as the view.
+    pub bytes: Cow<'a, [u8]>,
+    /// Where rows are not stored in the model's order of columns: stored column `j` is the model's column `order[j]`.
+    pub order: Option<&'a [u32]>,
 }
 
 /// A set of named tensors: a GGUF file, safetensors shards, or seeded random data.

@@ -75,6 +75,21 @@ fn quantized_weights_and_half_caches_in_every_way() {
 }
 
 #[test]
+fn quantized_safetensors_on_every_instruction_set() {
+    for name in ["llama-mlx4", "llama-awq", "qwen2-gptq", "llama-fp8"] {
+        let model = tiny(name, "");
+        let tokens = reference(name).tokens;
+        check(&model, &tokens, &[1, 33], &[1, 2]);
+        for isa in Isa::available() {
+            let options = RunnerOptions::new(tokens.len());
+            let whole = bits(&model, &CpuBackend::new(2), options.clone(), &tokens, 300);
+            let found = bits(&model, &CpuBackend::with_isa(2, isa), options, &tokens, 64);
+            assert!(found == whole, "{name} {isa}");
+        }
+    }
+}
+
+#[test]
 fn the_default_model_in_every_way() {
     let model = open(&default_model(), KvElement::F16);
     let texts = json(&common::fixtures().join("smollm2/reference.json"));

@@ -50,7 +50,7 @@ fn what_cannot_run_is_refused_by_name() {
         page_layout: mettle_plan::PageLayout::new(&plans[0].kv_groups, 32),
         taps: Vec::new(),
     };
-    let nothing = mettle_weights::Safetensors::from_bytes(b"\x02\0\0\0\0\0\0\0{}".to_vec());
+    let nothing = mettle_weights::Safetensors::from_bytes(b"\x02\0\0\0\0\0\0\0{}".to_vec(), None);
     let source = nothing.unwrap();
     let error = mettle_plan::Backend::prepare(&backend, &plans, &source, options)
         .err()

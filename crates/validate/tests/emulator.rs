@@ -43,6 +43,9 @@ fn quantized_and_half_weights() {
     check("llama31-q8_0", "model.gguf", 3, DeviceProfile::apple(10));
     check("llama-bf16", "", 4, DeviceProfile::apple(10));
     check("llama-f16", "", 0, DeviceProfile::nvidia(132));
+    // Dense on a device; the columns of the second are stored in an order of their own.
+    check("llama-mlx4", "", 0, DeviceProfile::apple(10));
+    check("qwen2-gptq", "", 5, DeviceProfile::apple(10));
 }
 
 /// Names and counts of what ran in one prefill step of 20 tokens and two decode steps.

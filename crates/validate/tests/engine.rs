@@ -6,7 +6,7 @@ use common::{default_model, json, open, tiny};
 use mettle_cpu::CpuBackend;
 use mettle_engine::{Engine, EngineHandle, EngineOptions, Event, FinishReason, Request};
 use mettle_models::Model;
-use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, Sizes, passes};
+use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, passes};
 
 fn start(model: &Model, batched_tokens: usize, sequences: usize) -> EngineHandle {
     let mut plan = model.plan();
@@ -15,7 +15,7 @@ fn start(model: &Model, batched_tokens: usize, sequences: usize) -> EngineHandle
     let context = model.context_length.min(512);
     let kv_pages = sequences * page_layout.sequence_pages(context);
     let prepare = PrepareOptions {
-        bounds: Sizes::bounds(batched_tokens, sequences),
+        bounds: plan.bounds(batched_tokens, sequences),
         kv_pages,
         page_layout,
         taps: Vec::new(),

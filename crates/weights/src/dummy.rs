@@ -115,7 +115,8 @@ impl TensorSource for Dummy {
         TensorView {
             dtype: info.dtype,
             shape: &info.shape,
-            bytes: &self.memory[self.ranges[index].clone()],
+            bytes: self.memory[self.ranges[index].clone()].into(),
+            order: None,
         }
     }
 

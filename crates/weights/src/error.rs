@@ -20,6 +20,12 @@ pub enum WeightsError {
         path: PathBuf,
         reason: Box<WeightsError>,
     },
+    #[error("part {part} of {count} of the model is missing: {path}")]
+    MissingPart {
+        part: usize,
+        count: usize,
+        path: PathBuf,
+    },
     #[error(
         "the file ends too early: {what} at byte {at} needs {needed} bytes, {left} are left in the file"
     )]

@@ -14,4 +14,4 @@ pub use dummy::Dummy;
 pub use error::WeightsError;
 pub use free_memory::free_memory;
 pub use gguf::{Gguf, Metadata};
-pub use safetensors::Safetensors;
+pub use safetensors::{Quantization, Safetensors};

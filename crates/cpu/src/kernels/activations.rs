@@ -10,9 +10,10 @@ use crate::isa::for_each_isa;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
 use mettle_plan::BackendError;
+use std::sync::Arc;
 
 /// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
-/// pointer a row; and blocks are 72 bytes, so that rows do not fall on the same lines of a cache.
+/// pointer a row; and blocks are 76 bytes, so that rows do not fall on the same lines of a cache.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct QuantizedBlock {
@@ -21,6 +22,8 @@ pub struct QuantizedBlock {
     pub scale: f32,
     /// Scale times the sum of the integers.
     pub sum: f32,
+    /// The same of the first 16.
+    pub first_sum: f32,
 }
 
 impl QuantizedBlock {
@@ -35,7 +38,9 @@ const LARGEST: f32 = 16_256.0;
 
 /// Room for quantized rows, allocated once for the largest step.
 pub struct QuantizedRows {
-    data: AlignedBytes,
+    data: Arc<AlignedBytes>,
+    /// The row of the data that is row 0 here.
+    first: usize,
     rows: usize,
     blocks_per_row: usize,
 }
@@ -46,7 +51,8 @@ impl QuantizedRows {
         // Too many rows saturate to a size that is refused.
         let bytes = rows.saturating_mul(blocks_per_row * size_of::<QuantizedBlock>());
         Ok(QuantizedRows {
-            data: AlignedBytes::zeroed("quantized activations", bytes)?,
+            data: Arc::new(AlignedBytes::zeroed("quantized activations", bytes)?),
+            first: 0,
             rows,
             blocks_per_row,
         })
@@ -54,6 +60,27 @@ impl QuantizedRows {
 
     pub fn bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// The same rows from `first` on.
+    pub fn from_row(&self, first: usize) -> QuantizedRows {
+        assert!(first <= self.rows);
+        QuantizedRows {
+            data: self.data.clone(),
+            first: self.first + first,
+            rows: self.rows - first,
+            blocks_per_row: self.blocks_per_row,
+        }
+    }
+
+    /// Copies a row of `columns` to another.
+    ///
+    /// # Safety
+    /// No other thread touches row `to`, or writes row `from`, meanwhile.
+    pub unsafe fn copy(&self, from: usize, to: usize, columns: usize) {
+        let (from, to) = (self.place(from, columns), self.place(to, columns));
+        // SAFETY: `place` checked that both rows are inside; the caller's promise. They may be the same.
+        unsafe { std::ptr::copy(from, to, columns / BLOCK) };
     }
 
     /// # Safety
@@ -73,6 +100,29 @@ impl QuantizedRows {
         quantize_row(isa, x, out);
     }
 
+    /// Quantizes column `order[j]` of `x` as column `j`.
+    ///
+    /// # Safety
+    /// As for `quantize`.
+    pub unsafe fn quantize_in_order(
+        &self,
+        isa: crate::isa::Isa,
+        row: usize,
+        x: &[f32],
+        order: &[u32],
+    ) {
+        let first = self.place(row, order.len());
+        for (b, order) in order.chunks_exact(BLOCK).enumerate() {
+            let mut block = [0.0; BLOCK];
+            for j in 0..BLOCK {
+                block[j] = x[order[j] as usize];
+            }
+            // SAFETY: `place` checked that the row is inside; any bits are a block; nobody else touches it.
+            let out = unsafe { &mut *first.add(b) };
+            quantize_row(isa, &block, std::slice::from_mut(out));
+        }
+    }
+
     /// The row's first block.
     #[inline(always)]
     fn place(&self, row: usize, columns: usize) -> *mut QuantizedBlock {
@@ -81,7 +131,7 @@ impl QuantizedRows {
         // SAFETY: just asserted to be inside.
         unsafe {
             let data = self.data.base().cast::<QuantizedBlock>();
-            data.add(row * self.blocks_per_row)
+            data.add((self.first + row) * self.blocks_per_row)
         }
     }
 }
@@ -115,10 +165,11 @@ for_each_isa! {
             }
             let out = &mut out[b];
             // SAFETY: room for a block.
-            let sum = unsafe { L::store_integers(values, out.integers.as_mut_ptr()) };
+            let [first, last] = unsafe { L::store_integers(values, out.integers.as_mut_ptr()) };
             out.scale = scale;
             // At most 32 * 16256 < 2^24: exact as f32.
-            out.sum = scale * sum as f32;
+            out.sum = scale * (first + last) as f32;
+            out.first_sum = scale * first as f32;
         }
     }
 }
@@ -128,7 +179,7 @@ mod tests {
     use super::*;
     use crate::isa::Isa;
 
-    fn quantized(isa: Isa, x: &[f32]) -> (Vec<i32>, Vec<u32>, Vec<u32>) {
+    fn quantized(isa: Isa, x: &[f32]) -> (Vec<i32>, Vec<u32>, Vec<[u32; 2]>) {
         let rows = QuantizedRows::new(2, x.len()).unwrap();
         // SAFETY: one thread.
         let row = unsafe {
@@ -139,7 +190,9 @@ mod tests {
         (
             integers.collect(),
             row.iter().map(|b| b.scale.to_bits()).collect(),
-            row.iter().map(|b| b.sum.to_bits()).collect(),
+            row.iter()
+                .map(|b| [b.sum.to_bits(), b.first_sum.to_bits()])
+                .collect(),
         )
     }
 
@@ -154,6 +207,9 @@ mod tests {
         }
         for (b, block) in x.chunks_exact(32).enumerate() {
             let scale = f32::from_bits(reference.1[b]);
+            let sum = |count: usize| reference.0[32 * b..32 * b + count].iter().sum::<i32>();
+            let sums = [sum(32), sum(16)].map(|sum| (scale * sum as f32).to_bits());
+            assert_eq!(reference.2[b], sums);
             for (i, x) in block.iter().enumerate() {
                 let error = (reference.0[32 * b + i] as f32 * scale - x).abs();
                 assert!(error <= 0.501 * scale, "{x} is off by {error}");

@@ -12,13 +12,23 @@ pub struct Neon([float32x4_t; 2]);
 /// Eight halves can be read at `p`.
 #[inline(always)]
 pub unsafe fn widen_halves(p: *const u16) -> [float32x4_t; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { widen_half_bits(vld1q_u16(p)) }
+}
+
+/// The same of halves in a register.
+///
+/// # Safety
+/// None: every processor of this architecture has NEON.
+#[inline(always)]
+pub unsafe fn widen_half_bits(halves: uint16x8_t) -> [float32x4_t; 2] {
     let (low, high);
-    // SAFETY: the caller's promise; the rest only computes.
+    // SAFETY: it only computes.
     unsafe {
         std::arch::asm!(
             "fcvtl {low:v}.4s, {halves:v}.4h",
             "fcvtl2 {high:v}.4s, {halves:v}.8h",
-            halves = in(vreg) vld1q_u16(p),
+            halves = in(vreg) halves,
             low = out(vreg) low,
             high = lateout(vreg) high,
             options(pure, nomem, nostack, preserves_flags),
@@ -139,19 +149,19 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn store_integers(values: [Neon; 4], p: *mut i16) -> i32 {
+    unsafe fn store_integers(values: [Neon; 4], p: *mut i16) -> [i32; 2] {
         // SAFETY: every processor of this architecture has NEON; the caller's promise.
         unsafe {
-            let mut sum = vdupq_n_s32(0);
+            let mut sums = [vdupq_n_s32(0); 2];
             for (i, value) in values.into_iter().enumerate() {
                 let (a, b) = (vcvtq_s32_f32(value.0[0]), vcvtq_s32_f32(value.0[1]));
-                sum = vaddq_s32(sum, vaddq_s32(a, b));
+                sums[i / 2] = vaddq_s32(sums[i / 2], vaddq_s32(a, b));
                 let integers = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
                 // The high byte is rounded to the nearest, so the low one is the signed rest.
                 let (high, low) = (vrshrn_n_s16::<8>(integers), vmovn_s16(integers));
                 vst1q_s8(p.cast::<i8>().add(16 * i), vcombine_s8(high, low));
             }
-            vaddvq_s32(sum)
+            sums.map(|sum| vaddvq_s32(sum))
         }
     }
 

@@ -1,23 +1,14 @@
 //! Owns the order in which weights lie in memory: panels of eight rows, interleaved so that one vector register holds
 //! the same columns of all eight. Kernels of every instruction set read this one order.
 //!
-//! Quantized panels interleave four bytes of each row at a time. For one block of 32 columns:
-//!
-//! | type | bytes | parts |
-//! |---|---|---|
-//! | Q4_0 | 144 | 8 scales (half), 4 chunks of nibbles |
-//! | Q4_1 | 160 | 8 scales, 8 minima (half), 4 chunks of nibbles |
-//! | Q8_0 | 272 | 8 scales (half), 8 chunks of bytes |
-//! | Q4_K | 144 | 8 scales, 8 minima (byte), 4 chunks of nibbles; every 8 blocks are preceded by 8 d and 8 dmin (half) |
-//! | Q6_K | 208 | 8 pairs of scales (byte), 4 chunks of nibbles, 2 chunks of bit pairs; every 8 blocks are preceded by 8 d (half) |
-//!
-//! Chunk c of nibbles holds, for row r at bytes 4r..4r+4, columns 8c..8c+4 in the low and 8c+4..8c+8 in the high
-//! nibbles. Chunk c of bytes holds columns 4c..4c+4. Chunk h of bit pairs holds columns 16h+4p+j in bits 2p of byte 4r+j.
-//! Dense panels hold one column of all eight rows after another.
+//! Panels of integers are made of groups of blocks of 32 columns; `layout` has a file for each type. Parts of a block are
+//! interleaved four bytes of a row at a time: chunk c of nibbles holds, for row r at bytes 4r..4r+4, columns 8c..8c+4 in the
+//! low and 8c+4..8c+8 in the high nibbles; chunk c of bytes holds columns 4c..4c+4; bit pairs and single bits have columns
+//! four further in the next higher bits. Dense panels hold one column of all eight rows after another.
 
 pub mod layout;
 
-use self::layout::{dense, q4_0, q4_1, q4_k, q6_k, q8_0};
+use self::layout::{F8, Layout, dense, with_layout};
 use crate::memory::{Piece, Shelf};
 use crate::pool::share;
 use mettle_plan::BackendError;
@@ -35,6 +26,8 @@ pub struct PackedMatrix {
     pub rows: usize,
     pub columns: usize,
     pub panel_bytes: usize,
+    /// Where columns do not lie in the model's order: column `j` here is the model's column `order[j]`.
+    pub order: Option<Box<[u32]>>,
     data: Piece,
 }
 
@@ -58,10 +51,12 @@ impl PackedMatrix {
                         tensor.dtype
                     ),
                 })?;
+        check_order(&tensor, columns)?;
         let panels = usize::div_ceil(rows, PANEL);
         let panel_bytes = panel_bytes(tensor.dtype, columns);
         let mut data = shelf.take("packed weights", panels * panel_bytes)?;
         let zeros = vec![0; row_bytes];
+        let tensor = &tensor;
         let row = |r: usize| match r < rows {
             true => &tensor.bytes[r * row_bytes..(r + 1) * row_bytes],
             false => &zeros[..],
@@ -76,7 +71,7 @@ impl PackedMatrix {
                 scope.spawn(move || {
                     for (panel, out) in mine.zip(out.chunks_exact_mut(panel_bytes.max(1))) {
                         let rows: [&[u8]; PANEL] = std::array::from_fn(|r| row(panel * PANEL + r));
-                        pack_panel(tensor.dtype, &rows, columns, out);
+                        pack_panel(tensor, &rows, out);
                     }
                 });
             }
@@ -86,6 +81,11 @@ impl PackedMatrix {
             rows,
             columns,
             panel_bytes,
+            // Dense columns were put in the model's order.
+            order: tensor
+                .order
+                .filter(|_| takes_integers(tensor.dtype))
+                .map(Box::from),
             data,
         })
     }
@@ -102,74 +102,107 @@ impl PackedMatrix {
         self.data.len()
     }
 
-    /// The exact values of one row, as the file's format defines them.
+    /// Whether activations must be quantized to be multiplied with it.
+    pub fn takes_integers(&self) -> bool {
+        takes_integers(self.dtype)
+    }
+
+    /// The exact values of one row, as the file's format defines them, in the model's order.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        let panel = self.panel(row / PANEL);
-        let r = row % PANEL;
-        match self.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => dense::read_row(self.dtype, panel, r, out),
-            DType::Q4_0 => q4_0::read_row(panel, r, out),
-            DType::Q4_1 => q4_1::read_row(panel, r, out),
-            DType::Q8_0 => q8_0::read_row(panel, r, out),
-            DType::Q4_K => q4_k::read_row(panel, r, out),
-            DType::Q6_K => q6_k::read_row(panel, r, out),
-        }
+        let (panel, r) = (self.panel(row / PANEL), row % PANEL);
+        let place = |column: usize| match &self.order {
+            Some(order) => order[column] as usize,
+            None => column,
+        };
+        with_layout!(
+            self.dtype,
+            L => {
+                for (g, group) in panel.chunks_exact(L::GROUP_BYTES).enumerate() {
+                    let blocks = group[L::HEADER..].chunks_exact(L::BLOCK_BYTES);
+                    for (j, block) in blocks.enumerate() {
+                        let first = (g * L::GROUP_BLOCKS + j) * BLOCK;
+                        for column in 0..BLOCK {
+                            out[place(first + column)] = L::value(group, block, r, column);
+                        }
+                    }
+                }
+            },
+            dense => for (column, o) in out.iter_mut().enumerate() {
+                *o = dense::value(self.dtype, panel, r, column);
+            }
+        )
     }
+}
+
+fn takes_integers(dtype: DType) -> bool {
+    with_layout!(dtype, L => L::DTYPE == dtype, dense => false)
 }
 
 fn panel_bytes(dtype: DType, columns: usize) -> usize {
-    match dtype {
-        DType::F32 => columns * PANEL * 4,
-        DType::F16 | DType::BF16 => columns * PANEL * 2,
-        DType::Q4_0 => columns / BLOCK * q4_0::BYTES,
-        DType::Q4_1 => columns / BLOCK * q4_1::BYTES,
-        DType::Q8_0 => columns / BLOCK * q8_0::BYTES,
-        DType::Q4_K => columns / 256 * q4_k::BYTES,
-        DType::Q6_K => columns / 256 * q6_k::BYTES,
-    }
+    with_layout!(
+        dtype,
+        L => columns / BLOCK / L::GROUP_BLOCKS * L::GROUP_BYTES,
+        dense => dense::panel_bytes(dtype, columns)
+    )
 }
 
-fn pack_panel(dtype: DType, rows: &[&[u8]; PANEL], columns: usize, out: &mut [u8]) {
-    let block_bytes = dtype.block_bytes();
-    let out_bytes = match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => return dense::pack(block_bytes, rows, out),
-        DType::Q4_0 => q4_0::BYTES,
-        DType::Q4_1 => q4_1::BYTES,
-        DType::Q8_0 => q8_0::BYTES,
-        DType::Q4_K => q4_k::BYTES,
-        DType::Q6_K => q6_k::BYTES,
+fn pack_panel(tensor: &TensorView<'_>, rows: &[&[u8]; PANEL], out: &mut [u8]) {
+    let pack_blocks = |out: &mut [u8], bytes: usize, pack: fn(&[&[u8]; PANEL], &mut [u8])| {
+        let block_bytes = tensor.dtype.block_bytes();
+        for (index, out) in out.chunks_exact_mut(bytes).enumerate() {
+            let from = index * block_bytes..(index + 1) * block_bytes;
+            pack(&std::array::from_fn(|r| &rows[r][from.clone()]), out);
+        }
     };
-    for (index, out) in out.chunks_exact_mut(out_bytes).enumerate() {
-        let blocks: [&[u8]; PANEL] =
-            std::array::from_fn(|r| &rows[r][index * block_bytes..(index + 1) * block_bytes]);
-        match dtype {
-            DType::Q4_0 => q4_0::pack(&blocks, out),
-            DType::Q4_1 => q4_1::pack(&blocks, out),
-            DType::Q8_0 => q8_0::pack(&blocks, out),
-            DType::Q4_K => q4_k::pack(&blocks, out),
-            DType::Q6_K => q6_k::pack(&blocks, out),
-            DType::F32 | DType::F16 | DType::BF16 => unreachable!("dense panels are packed whole"),
+    with_layout!(
+        tensor.dtype,
+        L => pack_blocks(out, L::GROUP_BYTES, L::pack),
+        dense => match tensor.dtype {
+            DType::F8 => pack_blocks(out, F8::BLOCK_BYTES, F8::pack),
+            plain => dense::pack(plain.block_bytes(), rows, tensor.order, out),
+        }
+    )
+}
+
+/// Every column of the model must be stored once.
+fn check_order(tensor: &TensorView<'_>, columns: usize) -> Result<(), BackendError> {
+    let refuse = |what: String| {
+        Err(BackendError::Unsupported {
+            backend: "cpu",
+            what,
+        })
+    };
+    let Some(order) = tensor.order else {
+        return Ok(());
+    };
+    if tensor.dtype == DType::F8 {
+        return refuse("F8 weights with columns in an order of their own".into());
+    }
+    let mut seen = vec![false; columns];
+    for column in order {
+        match seen.get_mut(*column as usize) {
+            Some(seen) if !*seen => *seen = true,
+            Some(_) => return refuse(format!("an order with column {column} twice")),
+            None => return refuse(format!("column {column} in an order of {columns}")),
         }
     }
-    debug_assert_eq!(out.len(), panel_bytes(dtype, columns));
+    match order.len() == columns {
+        true => Ok(()),
+        false => refuse(format!("an order of {} columns for {columns}", order.len())),
+    }
 }
 
 /// A vector (norm weights, biases) as plain `f32`.
 pub fn read_vector(tensor: TensorView<'_>) -> Result<Vec<f32>, BackendError> {
     let mut values = vec![0.0; tensor.shape.iter().product()];
-    blocks::dequantize(tensor.dtype, tensor.bytes, &mut values).map_err(|error| {
+    blocks::dequantize(tensor.dtype, &tensor.bytes, &mut values).map_err(|error| {
         BackendError::Unsupported {
             backend: "cpu",
             what: format!("vectors stored so: {error}"),
         }
     })?;
     Ok(values)
-}
-
-/// The half at `index` of an array of halves.
-pub fn half_at(bytes: &[u8], index: usize) -> f32 {
-    half::f16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]).to_f32()
 }
 
 #[cfg(test)]

@@ -29,12 +29,32 @@ pub fn random_blocks(dtype: DType, blocks: usize, seed: u64) -> Vec<u8> {
                 let value = (block[0] as f32 - 127.0) / 100.0;
                 block.copy_from_slice(&half::bf16::from_f32(value).to_le_bytes());
             }
-            DType::Q4_0 | DType::Q8_0 => set_half(block, 0),
-            DType::Q4_1 | DType::Q4_K => {
+            DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => {
+                set_half(block, 0);
+            }
+            DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K | DType::Affine8 => {
                 set_half(block, 0);
                 set_half(block, 2);
             }
+            DType::Zero4 => {
+                set_half(block, 0);
+                block[2] %= 17;
+            }
+            DType::Q2_K => {
+                set_half(block, 80);
+                set_half(block, 82);
+            }
+            DType::Q3_K => set_half(block, 108),
             DType::Q6_K => set_half(block, 208),
+            DType::MXFP4 => block[0] = 120 + block[0] % 8,
+            DType::F8 => {
+                let scale = (block[0] as f32 - 127.0) / 9000.0 + block[1] as f32 / 70_000.0;
+                block[..4].copy_from_slice(&scale.to_le_bytes());
+                for byte in &mut block[4..] {
+                    // Not NaN.
+                    *byte &= !(((*byte & 0x7f == 0x7f) as u8) << 6);
+                }
+            }
         }
     }
     bytes
@@ -50,7 +70,8 @@ fn every_type_reads_back_exactly() {
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
+                order: None,
             };
             let packed = PackedMatrix::pack(view, 2, &mut Shelf::default()).unwrap();
             let mut expected = vec![0.0; rows * columns];
@@ -66,4 +87,84 @@ fn every_type_reads_back_exactly() {
             }
         }
     }
+}
+
+/// A permutation of `count` columns.
+pub fn shuffled(count: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    order.sort_by_key(|column| column.wrapping_mul(0x9e37_79b9) >> 7);
+    order
+}
+
+#[test]
+fn rows_read_in_the_order_of_the_model() {
+    for dtype in DType::ALL {
+        let (rows, columns) = (9, 2 * dtype.block_len().max(32));
+        let bytes = random_blocks(dtype, rows * columns / dtype.block_len(), 3);
+        let (shape, order) = ([rows, columns], shuffled(columns));
+        let view = TensorView {
+            dtype,
+            shape: &shape,
+            bytes: (&bytes).into(),
+            order: Some(&order),
+        };
+        let packed = PackedMatrix::pack(view, 1, &mut Shelf::default());
+        if dtype == DType::F8 {
+            let error = packed.err().unwrap().to_string();
+            assert!(
+                error.contains("F8 weights with columns in an order"),
+                "{error}"
+            );
+            continue;
+        }
+        let packed = packed.unwrap();
+        let mut stored = vec![0.0; rows * columns];
+        blocks::dequantize(dtype, &bytes, &mut stored).unwrap();
+        let mut found = vec![f32::NAN; columns];
+        for row in 0..rows {
+            packed.read_row(row, &mut found);
+            for (column, model_column) in order.iter().enumerate() {
+                let expected = stored[row * columns + column];
+                assert_eq!(found[*model_column as usize], expected, "{dtype} row {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_order_that_is_none_is_refused() {
+    let bytes = random_blocks(DType::Zero4, 2, 3);
+    let error = |order: &[u32]| {
+        let view = TensorView {
+            dtype: DType::Zero4,
+            shape: &[2, 32],
+            bytes: (&bytes).into(),
+            order: Some(order),
+        };
+        let packed = PackedMatrix::pack(view, 1, &mut Shelf::default());
+        packed.err().unwrap().to_string()
+    };
+    let mut order = shuffled(32);
+    assert!(error(&order[1..]).contains("an order of 31 columns for 32"));
+    order[4] = order[5];
+    assert!(error(&order).contains(&format!("an order with column {} twice", order[5])));
+    order[4] = 32;
+    assert!(error(&order).contains("column 32 in an order of 32"));
+}
+
+#[test]
+fn what_is_not_a_number_spoils_its_block_of_f8() {
+    let mut bytes = random_blocks(DType::F8, 2, 3);
+    bytes[4 + 7] = 0x7f;
+    let view = TensorView {
+        dtype: DType::F8,
+        shape: &[1, 64],
+        bytes: (&bytes).into(),
+        order: None,
+    };
+    let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
+    let mut found = vec![0.0; 64];
+    packed.read_row(0, &mut found);
+    assert!(found[..32].iter().all(|v| v.is_nan()));
+    assert!(found[32..].iter().all(|v| v.is_finite()));
 }

@@ -1,14 +1,24 @@
-//! Quantized block formats as ggml stores them: the layout of each block and its exact meaning in `f32`.
-//! Every backend that repacks blocks is tested against these.
+//! Block formats: the layout of each block and its exact meaning in `f32`. Where a format takes more than a look at a byte,
+//! its integers are public, for backends that repack blocks; all of those are tested against `dequantize`.
 
+mod affine8;
 mod dense;
+pub mod f8;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nibbles;
+pub mod q2_k;
+pub mod q3_k;
 mod q4_0;
 mod q4_1;
-mod q4_k;
-mod q6_k;
+pub mod q4_k;
+pub mod q5_0;
+mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
 mod q8_0;
-
-pub use q4_k::scale_and_min as q4_k_scale_and_min;
+mod zero4;
 
 use crate::DType;
 use half::f16;
@@ -58,14 +68,25 @@ pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Blo
         DType::BF16 => blocks.for_each(|(b, o)| dense::bf16(b, o)),
         DType::Q4_0 => blocks.for_each(|(b, o)| q4_0::dequantize(b, o)),
         DType::Q4_1 => blocks.for_each(|(b, o)| q4_1::dequantize(b, o)),
+        DType::Q5_0 => blocks.for_each(|(b, o)| q5_0::dequantize(b, o)),
+        DType::Q5_1 => blocks.for_each(|(b, o)| q5_1::dequantize(b, o)),
         DType::Q8_0 => blocks.for_each(|(b, o)| q8_0::dequantize(b, o)),
+        DType::Q2_K => blocks.for_each(|(b, o)| q2_k::dequantize(b, o)),
+        DType::Q3_K => blocks.for_each(|(b, o)| q3_k::dequantize(b, o)),
         DType::Q4_K => blocks.for_each(|(b, o)| q4_k::dequantize(b, o)),
+        DType::Q5_K => blocks.for_each(|(b, o)| q5_k::dequantize(b, o)),
         DType::Q6_K => blocks.for_each(|(b, o)| q6_k::dequantize(b, o)),
+        DType::IQ4_NL => blocks.for_each(|(b, o)| iq4_nl::dequantize(b, o)),
+        DType::IQ4_XS => blocks.for_each(|(b, o)| iq4_xs::dequantize(b, o)),
+        DType::MXFP4 => blocks.for_each(|(b, o)| mxfp4::dequantize(b, o)),
+        DType::Affine8 => blocks.for_each(|(b, o)| affine8::dequantize(b, o)),
+        DType::Zero4 => blocks.for_each(|(b, o)| zero4::dequantize(b, o)),
+        DType::F8 => blocks.for_each(|(b, o)| f8::dequantize(b, o)),
     }
     Ok(())
 }
 
 /// The little-endian half at byte `at`, widened.
-fn half_at(bytes: &[u8], at: usize) -> f32 {
+pub fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }

@@ -14,15 +14,15 @@ pub fn scale_and_min(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
+/// The 4-bit value of an element from the 128 bytes of nibbles.
+pub fn nibble(nibbles: &[u8], i: usize) -> u8 {
+    nibbles[i / 64 * 32 + i % 32] >> (4 * (i / 32 % 2)) & 15
+}
+
 pub fn dequantize(block: &[u8], out: &mut [f32]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));
-    let (packed, nibbles) = (&block[4..16], &block[16..144]);
-    for (j, out) in out.chunks_exact_mut(32).enumerate() {
-        let (scale, min) = scale_and_min(packed, j);
-        let (scale, min) = (d * scale as f32, dmin * min as f32);
-        for (o, byte) in out.iter_mut().zip(&nibbles[j / 2 * 32..]) {
-            let q = if j % 2 == 0 { byte & 15 } else { byte >> 4 };
-            *o = scale * q as f32 - min;
-        }
+    for (i, o) in out.iter_mut().enumerate() {
+        let (scale, min) = scale_and_min(&block[4..16], i / 32);
+        *o = d * scale as f32 * nibble(&block[16..], i) as f32 - dmin * min as f32;
     }
 }

@@ -1,6 +1,8 @@
 //! Fixtures and models for the tests of this folder.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod widened;
+
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::KvElement;
 use mettle_validate::Reference;

@@ -2,7 +2,7 @@
 
 use super::catalogue::{CATALOGUE, CatalogueEntry};
 use super::home::Home;
-use super::hub::{HubId, is_plain_file, pick_gguf};
+use super::hub::{HubId, is_plain_file, parts_of, pick_gguf};
 use super::hub_files::COMPLETE;
 use crate::error::{Result, WeightsError};
 use std::path::{Path, PathBuf};
@@ -35,14 +35,18 @@ pub fn list(home: &Home) -> Result<Vec<Cached>> {
         let mut rest = 0;
         for name in names(&folder)? {
             let path = folder.join(&name);
-            let bytes = path.metadata().map_or(0, |m| m.len());
-            match name.ends_with(".gguf") {
-                true => ggufs.push(Cached {
+            if !name.ends_with(".gguf") {
+                rest += path.metadata().map_or(0, |m| m.len());
+                continue;
+            }
+            // A split model is listed once, under its first part, when it is whole.
+            let parts = parts_of(&name);
+            if let (true, Some(bytes)) = (parts[0] == name, size_of_all(&folder, &parts)) {
+                ggufs.push(Cached {
                     name: format!("{id}:{name}"),
                     path,
                     bytes,
-                }),
-                false => rest += bytes,
+                });
             }
         }
         if plain_id(&folder).as_ref() == Some(&folder) {
@@ -74,7 +78,21 @@ pub(super) fn hub_model(id: &HubId, home: &Home) -> Option<PathBuf> {
     let names = names(&folder).ok()?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let name = pick_gguf(id, id.pick.as_deref(), &names).ok()?;
+    whole_gguf(&folder, name)
+}
+
+/// The path of a GGUF model whose parts are all there.
+fn whole_gguf(folder: &Path, name: &str) -> Option<PathBuf> {
+    size_of_all(folder, &parts_of(name))?;
     Some(folder.join(name))
+}
+
+/// `None` where one is missing.
+fn size_of_all(folder: &Path, names: &[String]) -> Option<u64> {
+    let files = names.iter().map(|name| folder.join(name).metadata().ok());
+    files
+        .map(|file| file.filter(|f| f.is_file()).map(|f| f.len()))
+        .sum()
 }
 
 /// What an id without a pick means in its folder, once all of it has come.
@@ -83,8 +101,9 @@ fn plain_id(folder: &Path) -> Option<PathBuf> {
     if gguf.is_empty() {
         return Some(folder.to_owned());
     }
-    let path = folder.join(&gguf);
-    (is_plain_file(&gguf) && path.is_file()).then_some(path)
+    is_plain_file(&gguf)
+        .then(|| whole_gguf(folder, &gguf))
+        .flatten()
 }
 
 /// The names in a folder; none if there is no such folder.

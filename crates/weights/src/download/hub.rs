@@ -1,6 +1,7 @@
 //! Owns the model hub's names: `owner/name`, with a choice of file after a colon.
 
 use crate::error::{Result, WeightsError};
+use crate::gguf::PartName;
 use std::fmt;
 
 /// `owner/name`, `owner/name:file.gguf` or `owner/name:Q4_K_M`.
@@ -60,6 +61,14 @@ fn is_hub_name(text: &str) -> bool {
         && !text.contains("..")
 }
 
+/// The files of the model that `gguf` is, or is a part of, in order.
+pub fn parts_of(gguf: &str) -> Vec<String> {
+    match PartName::parse(gguf) {
+        Some(part) => part.all().collect(),
+        None => vec![gguf.to_owned()],
+    }
+}
+
 /// A file name that stays in its folder on every system, hides nothing and means itself in a URL.
 pub fn is_plain_file(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_graphic() && !"/\\:?*\"<>|%#".contains(c);
@@ -67,11 +76,13 @@ pub fn is_plain_file(name: &str) -> bool {
 }
 
 /// The one of `names` that `pick` means: the name itself, or a part of it such as `Q4_K_M` between dashes or dots.
+/// A split model is one choice, and its first part stands for it.
 pub fn pick_gguf<'a>(id: &HubId, pick: Option<&str>, names: &[&'a str]) -> Result<&'a str> {
     let candidates: Vec<&str> = names
         .iter()
         .copied()
         .filter(|name| name.to_ascii_lowercase().ends_with(".gguf"))
+        .filter(|name| PartName::parse(name).is_none_or(|part| part.part == 1))
         .collect();
     let matching: Vec<&str> = match pick {
         None => candidates.clone(),
@@ -149,6 +160,10 @@ mod tests {
         assert_eq!(pick(Some("q4_k_m")).unwrap(), "m-Q4_K_M.gguf");
         assert_eq!(pick(Some("Q8_0")).unwrap(), "m.q8_0.gguf");
         assert_eq!(pick(Some("m-Q4_K_S.gguf")).unwrap(), "m-Q4_K_S.gguf");
+        let split = ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"];
+        assert_eq!(pick_gguf(&id, None, &split).unwrap(), split[0]);
+        assert_eq!(pick_gguf(&id, Some("q8_0"), &split).unwrap(), split[0]);
+        assert_eq!(parts_of(split[0]), split);
         let error = pick(None).unwrap_err().to_string();
         expect_test::expect![[r#"
             org/name means 3 .gguf files; give one as org/name:FILE out of:

@@ -3,10 +3,11 @@
 use super::catalogue::CatalogueEntry;
 use super::home::Home;
 use super::http::Http;
-use super::hub::{HubId, is_plain_file, pick_gguf};
+use super::hub::{HubId, is_plain_file, parts_of, pick_gguf};
 use super::part_file::Expected;
 use super::progress::{Options, Progress};
 use crate::error::{Result, WeightsError};
+use crate::gguf::PartName;
 use crate::safetensors::{INDEX, Index, SINGLE};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,18 @@ struct RemoteFile {
     lfs: Option<LargeFile>,
 }
 
+impl RemoteFile {
+    /// The name that the file gets here. Repositories keep the parts of split models in a folder per type.
+    fn name(&self) -> &str {
+        match self.rfilename.split_once('/') {
+            Some((folder, part)) if is_plain_file(folder) && PartName::parse(part).is_some() => {
+                part
+            }
+            _ => &self.rfilename,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct LargeFile {
     sha256: String,
@@ -67,7 +80,7 @@ pub fn fetch_entry(
     fetched
 }
 
-/// A hub model: a folder with safetensors where there are some and no other file was picked, else one GGUF file.
+/// A hub model: a folder with safetensors where there are some and no other file was picked, else one GGUF model: a file or all its parts.
 pub fn fetch_model(
     id: &HubId,
     home: &Home,
@@ -79,7 +92,15 @@ pub fn fetch_model(
     if id.pick.is_some() || !(has(SINGLE) || has(INDEX)) {
         let names: Vec<&str> = repository.names().collect();
         let name = pick_gguf(id, id.pick.as_deref(), &names)?;
-        let path = repository.fetch(name, progress)?;
+        let parts = parts_of(name);
+        // Before gigabytes are fetched for nothing.
+        for part in &parts {
+            repository.file(part)?;
+        }
+        for part in &parts {
+            repository.fetch(part, progress)?;
+        }
+        let path = repository.folder.join(name);
         if id.pick.is_none() {
             repository.mark_complete(name)?;
         }
@@ -120,8 +141,8 @@ impl<'a> Repository<'a> {
         let endpoint = options.hub_endpoint.as_str();
         let url = format!("{endpoint}/api/models/{}?blobs=true", id.repository());
         let mut listing: Listing = http.json(&url)?;
-        // The rest lies in subfolders or has names we would not write to disk; nothing of a model does.
-        listing.siblings.retain(|f| is_plain_file(&f.rfilename));
+        // The rest lies in subfolders or has names we would not write to disk; of a model only split parts do.
+        listing.siblings.retain(|f| is_plain_file(f.name()));
         if !listing.sha.chars().all(|c| c.is_ascii_hexdigit()) || listing.sha.is_empty() {
             return Err(WeightsError::Network {
                 url,
@@ -138,11 +159,11 @@ impl<'a> Repository<'a> {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.listing.siblings.iter().map(|f| f.rfilename.as_str())
+        self.listing.siblings.iter().map(RemoteFile::name)
     }
 
     fn file(&self, name: &str) -> Result<&RemoteFile> {
-        let found = self.listing.siblings.iter().find(|f| f.rfilename == name);
+        let found = self.listing.siblings.iter().find(|f| f.name() == name);
         found.ok_or_else(|| {
             WeightsError::HubChoice(format!("{} has no file {name}", self.id.repository()))
         })
@@ -167,10 +188,11 @@ impl<'a> Repository<'a> {
             return Ok(place);
         }
         let url = format!(
-            "{}/{}/resolve/{}/{name}",
+            "{}/{}/resolve/{}/{}",
             self.endpoint,
             self.id.repository(),
-            self.listing.sha
+            self.listing.sha,
+            file.rfilename
         );
         progress.begin(name, file.size);
         let fetched = self.http.file(&url, &place, &expected, progress);

@@ -53,7 +53,12 @@ fn read_one(cursor: &mut Cursor) -> Result<Stored> {
                 Some(known) => known.to_owned(),
                 None => format!("number {type_id}"),
             },
-            supported: DType::ALL.map(DType::name).join(", "),
+            supported: DType::ALL
+                .iter()
+                .filter(|d| d.ggml_number().is_some())
+                .map(|d| d.name())
+                .collect::<Vec<_>>()
+                .join(", "),
         });
     };
     if stored_dims.contains(&0) {

@@ -1,8 +1,8 @@
 //! Owns the header of a safetensors file: a length, then JSON that places every tensor in the rest of the file.
 
+use super::element::Element;
 use super::tensor_map::TensorMap;
 use crate::error::{Result, WeightsError};
-use mettle_tensor::{DType, TensorInfo};
 use serde::Deserialize;
 use std::ops::Range;
 
@@ -18,9 +18,17 @@ struct Entry {
     data_offsets: [u64; 2],
 }
 
-/// The tensors of a file and the byte range of each, in the order of their bytes. They must fill the file without
+/// A tensor as the file has it, and the range of its bytes.
+pub struct Stored {
+    pub name: String,
+    pub element: Element,
+    pub shape: Vec<usize>,
+    pub range: Range<usize>,
+}
+
+/// The tensors of a file in the order of their bytes. They must fill the file without
 /// a gap, so a file that was cut short or added to is noticed.
-pub fn read(bytes: &[u8]) -> Result<Vec<(TensorInfo, Range<usize>)>> {
+pub fn read(bytes: &[u8]) -> Result<Vec<Stored>> {
     let json = json(bytes)?;
     let data_start = LENGTH_BYTES + json.len();
     let data_len = bytes.len() - data_start;
@@ -31,10 +39,10 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(TensorInfo, Range<usize>)>> {
     let mut filled = 0;
     for (name, entry) in entries {
         let [begin, end] = entry.data_offsets;
-        let (info, size) = sized(name, entry)?;
+        let (element, shape, size) = sized(&name, entry)?;
         if begin != filled as u64 || end.checked_sub(begin) != Some(size as u64) {
             return Err(malformed(
-                &info.name,
+                &name,
                 format!(
                     "of {size} bytes is placed at {begin}..{end}; the bytes before it end at {filled}"
                 ),
@@ -42,11 +50,17 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(TensorInfo, Range<usize>)>> {
         }
         if end > data_len as u64 {
             return Err(malformed(
-                &info.name,
+                &name,
                 format!("ends at byte {end} of the data, but the file holds {data_len}"),
             ));
         }
-        tensors.push((info, data_start + filled..data_start + filled + size));
+        let start = data_start + filled;
+        tensors.push(Stored {
+            name,
+            element,
+            shape,
+            range: start..start + size,
+        });
         filled += size;
     }
     if filled != data_len {
@@ -80,22 +94,17 @@ fn json(bytes: &[u8]) -> Result<&[u8]> {
     })
 }
 
-fn sized(name: String, entry: Entry) -> Result<(TensorInfo, usize)> {
-    let dtype = match entry.dtype.as_str() {
-        "F32" => DType::F32,
-        "F16" => DType::F16,
-        "BF16" => DType::BF16,
-        _ => {
-            return Err(WeightsError::UnsupportedType {
-                tensor: name,
-                dtype: entry.dtype,
-                supported: "F32, F16, BF16".to_owned(),
-            });
-        }
+fn sized(name: &str, entry: Entry) -> Result<(Element, Vec<usize>, usize)> {
+    let Some(element) = Element::from_name(&entry.dtype) else {
+        return Err(WeightsError::UnsupportedType {
+            tensor: name.to_owned(),
+            dtype: entry.dtype,
+            supported: "F32, F16, BF16; F8_E4M3, I32, U32 in quantized models".to_owned(),
+        });
     };
     if entry.shape.len() > MOST_DIMS {
         return Err(malformed(
-            &name,
+            name,
             format!(
                 "has {} dimensions; at most {MOST_DIMS} are possible",
                 entry.shape.len()
@@ -104,7 +113,7 @@ fn sized(name: String, entry: Entry) -> Result<(TensorInfo, usize)> {
     }
     if entry.shape.contains(&0) {
         return Err(malformed(
-            &name,
+            name,
             format!("has an empty dimension: {:?}", entry.shape),
         ));
     }
@@ -114,22 +123,20 @@ fn sized(name: String, entry: Entry) -> Result<(TensorInfo, usize)> {
         .map(|d| usize::try_from(*d).ok())
         .collect();
     let sized = shape.and_then(|shape| {
-        let size = match shape.as_slice() {
-            [] => dtype.block_bytes(),
-            dims => dtype.tensor_bytes(dims)?,
-        };
-        Some((size, shape))
+        let multiply = |bytes: usize, dim: &usize| bytes.checked_mul(*dim);
+        Some((shape.iter().try_fold(element.bytes(), multiply)?, shape))
     });
     let Some((size, shape)) = sized else {
         return Err(malformed(
-            &name,
+            name,
             format!(
-                "of {:?} {dtype} elements is larger than any memory",
-                entry.shape
+                "of {:?} {} elements is larger than any memory",
+                entry.shape,
+                element.name()
             ),
         ));
     };
-    Ok((TensorInfo { name, dtype, shape }, size))
+    Ok((element, shape, size))
 }
 
 fn malformed(tensor: &str, problem: String) -> WeightsError {

@@ -151,6 +151,45 @@ fn shards_are_those_that_the_index_names() {
 }
 
 #[test]
+fn all_parts_of_a_split_model_are_fetched() {
+    let (one, two) = (
+        "tiny-Q8_0-00001-of-00002.gguf",
+        "tiny-Q8_0-00002-of-00002.gguf",
+    );
+    let server = Repository::default()
+        .large(&format!("Q8_0/{one}"), &contents(5000), Fault::None)
+        .large(&format!("Q8_0/{two}"), &contents(6000), Fault::None)
+        .large("tiny-Q4_0.gguf", &contents(10), Fault::None)
+        .large("lone-00002-of-00002.gguf", &contents(10), Fault::None)
+        .large("half-F16-00001-of-00002.gguf", &contents(10), Fault::None)
+        .serve();
+    let client = Client::of(&server);
+    let first = client.pull("owner/tiny:Q8_0").unwrap();
+    assert_eq!(first, client.folder().join(one));
+    assert_eq!(names(&client.folder()), [one, two]);
+    let listed = list(&client.home).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].name, format!("owner/tiny:{one}"));
+    assert_eq!(listed[0].bytes, 11_000);
+    // A part that was lost is fetched again, and until then the model is not there.
+    std::fs::remove_file(client.folder().join(two)).unwrap();
+    assert!(list(&client.home).unwrap().is_empty());
+    assert!(matches!(
+        locate("owner/tiny:Q8_0", &client.home).unwrap(),
+        Located::NotCached { .. }
+    ));
+    client.pull("owner/tiny:Q8_0").unwrap();
+    assert_eq!(names(&client.folder()), [one, two]);
+    client.check_refusal(
+        "owner/tiny:F16",
+        expect![[r#"
+            owner/tiny:F16 could not be fetched:
+              - from the hub (owner/tiny): owner/tiny has no file half-F16-00002-of-00002.gguf
+            Get a .gguf file by other means and give its path instead of the name."#]],
+    );
+}
+
+#[test]
 fn a_cut_connection_is_taken_up_again() {
     let server = gguf(Fault::CutAfter(130_000));
     let path = Client::of(&server).pull("owner/tiny").unwrap_and_read();

@@ -11,7 +11,7 @@ use std::path::Path;
 const LARGEST_PEAK: usize = 1 << 20;
 
 fn refusal(bytes: Vec<u8>) -> Option<String> {
-    let (opened, peak) = peak_of(|| Safetensors::from_bytes(bytes).err());
+    let (opened, peak) = peak_of(|| Safetensors::from_bytes(bytes, None).err());
     assert!(peak < LARGEST_PEAK, "{peak} bytes were allocated");
     opened.map(|error| error.to_string())
 }
@@ -119,9 +119,9 @@ fn the_corpus_is_refused_with_clear_words() {
         gap: tensor "b" of 12 bytes is placed at 20..32; the bytes before it end at 16
         overlap: tensor "b" of 20 bytes is placed at 12..32; the bytes before it end at 16
         tensor twice: the header is not valid: "a" occurs twice at line 1 column 58
-        I64: tensor "w" has type I64, which is not supported (supported: F32, F16, BF16)
-        F8_E4M3: tensor "w" has type F8_E4M3, which is not supported (supported: F32, F16, BF16)
-        unknown type: tensor "w" has type F33, which is not supported (supported: F32, F16, BF16)
+        I64: tensor "w" has type I64, which is not supported (supported: F32, F16, BF16; F8_E4M3, I32, U32 in quantized models)
+        F8_E4M3: tensor "w" has type F8_E4M3, but the config names no quantization
+        unknown type: tensor "w" has type F33, which is not supported (supported: F32, F16, BF16; F8_E4M3, I32, U32 in quantized models)
     "#]].assert_eq(&report);
 }
 
@@ -237,7 +237,7 @@ fn folders_that_do_not_fit_are_refused_with_clear_words() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("m.safetensors"), vectors(&["a", "b"])).unwrap();
         prepare(folder.path());
-        let (opened, peak) = peak_of(|| Safetensors::open(folder.path()).err());
+        let (opened, peak) = peak_of(|| Safetensors::open(folder.path(), None).err());
         let refused = opened
             .unwrap_or_else(|| panic!("{case} was accepted"))
             .to_string();

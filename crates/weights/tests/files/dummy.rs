@@ -14,7 +14,7 @@ fn info(name: &str, dtype: DType, shape: &[usize]) -> TensorInfo {
 fn values(dummy: &Dummy, index: usize) -> Vec<f32> {
     let view = dummy.view(index);
     let mut values = vec![f32::NAN; view.shape.iter().product()];
-    dequantize(view.dtype, view.bytes, &mut values).unwrap();
+    dequantize(view.dtype, &view.bytes, &mut values).unwrap();
     values
 }
 
@@ -74,7 +74,8 @@ fn bytes_depend_on_seed_and_name_only() {
     let reseeded = Dummy::new(vec![a], 8).unwrap();
     assert!(one.view(0).bytes != reseeded.view(0).bytes);
     assert_eq!(one.find("b"), Some(1));
-    let (first, second) = one.view(0).bytes.split_at(1 << 20);
+    let view = one.view(0);
+    let (first, second) = view.bytes.split_at(1 << 20);
     assert!(second[..1 << 19] != first[..1 << 19]);
 }
 

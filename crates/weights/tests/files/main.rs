@@ -2,9 +2,13 @@
 
 mod allocation;
 mod broken_gguf;
+mod broken_quantized;
 mod broken_safetensors;
 mod dummy;
 mod gguf_builder;
 mod gguf_reading;
+mod mxfp4;
+mod quantized_reading;
 mod safetensors_builder;
 mod safetensors_reading;
+mod split_gguf;

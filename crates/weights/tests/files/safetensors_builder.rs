@@ -44,3 +44,24 @@ pub fn write_index(folder: &Path, entries: &[(&str, &str)]) {
     );
     std::fs::write(folder.join("model.safetensors.index.json"), text).unwrap();
 }
+
+/// A tensor to be written: name, type, shape and bytes.
+pub type Written<'a> = (&'a str, &'a str, &'a [usize], Vec<u8>);
+
+/// A file with these tensors, in this order.
+pub fn tensors(written: &[Written]) -> Vec<u8> {
+    let mut end = 0;
+    let entries: Vec<String> = written
+        .iter()
+        .map(|(name, dtype, shape, bytes)| {
+            let begin = end;
+            end += bytes.len();
+            format!(
+                r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#
+            )
+        })
+        .collect();
+    let mut out = file(&format!("{{{}}}", entries.join(",")), 0);
+    written.iter().for_each(|(.., bytes)| out.extend(bytes));
+    out
+}

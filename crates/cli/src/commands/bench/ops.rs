@@ -9,7 +9,9 @@ use crate::terminal::{Counter, note};
 use anyhow::bail;
 use mettle_bench::ceilings::Ceilings;
 use mettle_bench::machine::Machine;
-use mettle_bench::ops::{OpKind, OpTiming, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::ops::{
+    OpKind, OpTiming, StepShape, StepTimer, kinds, needed, only, options, timing,
+};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
 use mettle_plan::{Backend, Plan, passes};
@@ -20,7 +22,7 @@ use std::io::{self, Write};
 const MOST_ANSWERS: usize = 64;
 /// Cores' worth of other programs above which differences of times mean little.
 const BUSY: f64 = 0.7;
-const ACTIVATION_BYTES: usize = size_of::<f32>();
+pub const ACTIVATION_BYTES: usize = size_of::<f32>();
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -77,6 +79,10 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
             return Err(Interrupted.into());
         }
         let with = measure(Some(kind))?;
+        let without = match needed(&plan, kind) {
+            Some(needed) => measure(Some(&needed))?,
+            None => without.clone(),
+        };
         for ((shape, with), without) in shapes.iter().zip(with).zip(&without) {
             if kind.label(shape.rows).contains(&args.filter) {
                 let timing = timing(&plan, kind, shape, with, *without, ACTIVATION_BYTES);
@@ -120,7 +126,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shape(rows: usize, args: &BenchKernelsArgs) -> StepShape {
+pub fn shape(rows: usize, args: &BenchKernelsArgs) -> StepShape {
     StepShape {
         rows,
         context: args.context,
@@ -145,7 +151,7 @@ fn time_all(
         ..settings.clone()
     };
     let part = only(plan, kind);
-    let mut executable = prepare_plan(backend, part, model, &roomy, &options)?;
+    let mut executable = prepare_plan(backend, part, &*model.tensors, &roomy, &options)?;
     let times = shapes
         .iter()
         .map(|shape| timer.time(&mut *executable, shape));

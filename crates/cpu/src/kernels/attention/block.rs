@@ -1,6 +1,7 @@
 //! Owns the arithmetic of attention over one block of 32 tokens, for a few rows that share every load.
 
 use crate::kernels::exp::exp;
+use crate::kernels::tanh::softcap;
 use crate::kv::TOKENS;
 use crate::lanes::Lanes;
 use std::marker::PhantomData;
@@ -90,8 +91,8 @@ impl<E> Block<E> {
 /// Registers of scores a row.
 const FOURS: usize = TOKENS / 8;
 
-/// Adds the first `visible` tokens of a block to each row's softmax. What lies behind them in the page may be anything,
-/// NaN included, and takes no part.
+/// Adds the tokens `first..end` of a block to each row's softmax. What lies around them in the page may be anything, NaN
+/// included, and takes no part.
 ///
 /// # Safety
 /// The block exists; `queries` and `out` have `R` rows of `dim` values, `states` `R`; every row sees a token.
@@ -99,7 +100,9 @@ const FOURS: usize = TOKENS / 8;
 pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
     block: &Block<E>,
     queries: *const f32,
-    visible: [usize; R],
+    first: [usize; R],
+    end: [usize; R],
+    cap: Option<f32>,
     states: *mut Softmax,
     out: *mut f32,
 ) {
@@ -114,6 +117,9 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
             add_keys::<L, E, R, { FOURS / 2 }>(block, queries, FOURS / 2, &mut sums);
         }
     }
+    if let Some(cap) = cap {
+        cap_scores(&mut sums, cap);
+    }
     let mut weights = [[0.0_f32; TOKENS]; R];
     let mut shrinks = [0.0_f32; R];
     let mut falls = [0.0_f32; 8];
@@ -121,14 +127,16 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
     for r in 0..R {
         // SAFETY: the caller's promise.
         let state = unsafe { &*states.add(r) };
-        if visible[r] < TOKENS {
+        if end[r] - first[r] < TOKENS {
             let mut scores = [0.0; TOKENS];
             for i in 0..FOURS {
                 // SAFETY: room for 32.
                 unsafe { sums[r][i].store(scores.as_mut_ptr().add(8 * i)) };
             }
-            for token in visible[r]..TOKENS {
-                scores[token] = f32::NEG_INFINITY;
+            for token in 0..TOKENS {
+                if token < first[r] || token >= end[r] {
+                    scores[token] = f32::NEG_INFINITY;
+                }
             }
             for i in 0..FOURS {
                 // SAFETY: as above.
@@ -163,21 +171,41 @@ pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
             sum: state.sum.mul_add(shrinks[r], totals[r]),
         };
     }
-    let mut shared = TOKENS;
+    // Every row's tokens are added first to last. Rows whose windows start at the same token share the loads of all that
+    // they have in common, others nothing.
+    let mut shared = first[0]..TOKENS;
     for r in 0..R {
-        shared = shared.min(visible[r]);
+        shared.end = match first[r] == shared.start {
+            true => shared.end.min(end[r]),
+            false => shared.start,
+        };
     }
     // SAFETY: the caller's promise.
     unsafe {
-        add_values::<L, E, R>(block, &weights, 0..shared, shrinks, out);
+        add_values::<L, E, R>(block, &weights, shared.clone(), shrinks, out);
         // What some rows see and others do not.
         for r in 0..R {
-            if visible[r] > shared {
+            let from = match shared.is_empty() {
+                true => first[r],
+                false => shared.end,
+            };
+            if from < end[r] {
                 let weights = std::slice::from_ref(&weights[r]);
                 let weights: &[[f32; TOKENS]; 1] = weights.try_into().expect("one row");
                 let out = out.add(r * dim);
-                add_values::<L, E, 1>(block, weights, shared..visible[r], [1.0], out);
+                add_values::<L, E, 1>(block, weights, from..end[r], [1.0], out);
             }
+        }
+    }
+}
+
+/// `cap * tanh(score / cap)`.
+#[inline(always)]
+fn cap_scores<L: Lanes, const R: usize>(sums: &mut [[L; FOURS]; R], cap: f32) {
+    let cap = L::splat(cap);
+    for r in 0..R {
+        for i in 0..FOURS {
+            sums[r][i] = softcap(sums[r][i], cap);
         }
     }
 }

@@ -33,7 +33,7 @@ fn activation(i: usize) -> f32 {
 /// Runs one product; outputs are NaN before, so that a column left out shows.
 fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -> Vec<u32> {
     let quantized = QuantizedRows::new(rows, w.columns).unwrap();
-    if w.dtype.is_quantized() {
+    if w.takes_integers() {
         for row in 0..rows {
             // SAFETY: one thread.
             unsafe { quantized.quantize(isa, row, x.rows().row(row)) };
@@ -44,7 +44,7 @@ fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -
     let out = Matrix::filled(rows, w.rows, |_| f32::NAN);
     let linear = Linear {
         weights: w,
-        input: match w.dtype.is_quantized() {
+        input: match w.takes_integers() {
             true => Input::Quantized(&quantized),
             false => Input::Dense(x.rows()),
         },
@@ -76,7 +76,8 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
+                order: None,
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             let mut values = vec![0.0; n * columns];
@@ -107,7 +108,7 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
                             + activation(row * n + column + 5) as f64;
                         let found = f32::from_bits(reference[row * n + column]) as f64;
                         // Half a step of 15-bit activations (3.3 / 32512) in every product, at the worst.
-                        let allowed = if dtype.is_quantized() {
+                        let allowed = if packed.takes_integers() {
                             size / 32_512.0
                         } else {
                             size * 1e-6
@@ -134,7 +135,8 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
         let view = TensorView {
             dtype,
             shape: &shape,
-            bytes: &bytes,
+            bytes: (&bytes).into(),
+            order: None,
         };
         let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
         for rows in [1, 3, 4, 127, 128, 143] {
@@ -151,30 +153,33 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
 #[test]
 fn extreme_quants_stay_exact() {
     // Largest magnitudes everywhere: a 16-bit sum that saturated would show.
-    for dtype in [
-        DType::Q4_0,
-        DType::Q4_1,
-        DType::Q8_0,
-        DType::Q4_K,
-        DType::Q6_K,
-    ] {
+    for dtype in DType::ALL
+        .into_iter()
+        .filter(|d| d.block_len() > 1 && *d != DType::F8)
+    {
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             let columns = 512;
             let count = 8 * columns / dtype.block_len();
             let mut bytes = random_blocks(dtype, count, 1);
             for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-                let scales = match dtype {
-                    DType::Q4_1 | DType::Q4_K => 4..block.len(),
+                // All but the floats.
+                let integers = match dtype {
+                    DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => 4..block.len(),
+                    DType::Affine8 => 4..block.len(),
+                    DType::Q2_K => 0..80,
+                    DType::Q3_K => 0..108,
                     DType::Q6_K => 0..208,
+                    DType::MXFP4 => 1..block.len(),
                     _ => 2..block.len(),
                 };
-                block[scales].fill(fill);
+                block[integers].fill(fill);
             }
             let shape = [8, columns];
             let view = TensorView {
                 dtype,
                 shape: &shape,
-                bytes: &bytes,
+                bytes: (&bytes).into(),
+                order: None,
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
             for sign in [1.0, -1.0] {

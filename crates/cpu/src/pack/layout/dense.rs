@@ -1,24 +1,32 @@
-//! Dense panels: column after column, eight rows each.
+//! Panels of types that take f32: one element after another, eight rows each, or blocks of F8.
 
-use crate::pack::PANEL;
+use super::F8;
+use crate::pack::{BLOCK, PANEL};
 use mettle_tensor::{DType, blocks};
 
-pub fn pack(element_bytes: usize, rows: &[&[u8]; PANEL], out: &mut [u8]) {
-    for (column, out) in out.chunks_exact_mut(PANEL * element_bytes).enumerate() {
-        let from = column * element_bytes..(column + 1) * element_bytes;
+pub fn panel_bytes(dtype: DType, columns: usize) -> usize {
+    match dtype {
+        DType::F8 => columns / BLOCK * F8::BLOCK_BYTES,
+        _ => columns * PANEL * dtype.block_bytes(),
+    }
+}
+
+/// Packs plain elements; each goes to its column in the model.
+pub fn pack(element_bytes: usize, rows: &[&[u8]; PANEL], order: Option<&[u32]>, out: &mut [u8]) {
+    let columns = out.len() / (PANEL * element_bytes);
+    for column in 0..columns {
+        let to = order.map_or(column, |order| order[column] as usize) * PANEL * element_bytes;
+        let out = &mut out[to..to + PANEL * element_bytes];
         for (r, out) in out.chunks_exact_mut(element_bytes).enumerate() {
-            out.copy_from_slice(&rows[r][from.clone()]);
+            out.copy_from_slice(&rows[r][column * element_bytes..(column + 1) * element_bytes]);
         }
     }
 }
 
-pub fn read_row(dtype: DType, panel: &[u8], row: usize, out: &mut [f32]) {
-    for (column, o) in out.iter_mut().enumerate() {
-        *o = value(dtype, panel, row, column);
-    }
-}
-
 pub fn value(dtype: DType, panel: &[u8], row: usize, column: usize) -> f32 {
+    if dtype == DType::F8 {
+        return F8::value(panel, row, column);
+    }
     let size = dtype.block_bytes();
     let at = (column * PANEL + row) * size;
     let mut value = 0.0;

@@ -17,15 +17,7 @@ pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
     }
 }
 
-pub fn value(chunks: &[u8], row: usize, column: usize) -> u8 {
+pub fn get(chunks: &[u8], row: usize, column: usize) -> u8 {
     let byte = chunks[32 * (column / 8) + 4 * row + column % 4];
     if column % 8 < 4 { byte & 15 } else { byte >> 4 }
-}
-
-/// The 4-bit value of a column in a ggml block: columns 0..16 are the low nibbles of 16 bytes, 16..32 the high ones.
-pub fn ggml_value(nibbles: &[u8], column: usize) -> u8 {
-    match column < 16 {
-        true => nibbles[column] & 15,
-        false => nibbles[column - 16] >> 4,
-    }
 }

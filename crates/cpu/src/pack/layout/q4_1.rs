@@ -1,30 +1,36 @@
 //! Q4_1 panels: eight scales, eight minima, then nibbles.
 
-use super::nibbles;
-use crate::pack::{BLOCK, PANEL, half_at};
+use super::{Layout, copy_halves, half_at, nibbles};
+use crate::pack::PANEL;
+use mettle_tensor::{DType, blocks};
 
-pub const NIBBLES: usize = 4 * PANEL;
-pub const BYTES: usize = NIBBLES + nibbles::BYTES;
+pub struct Q4_1;
 
-pub fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
-    for (r, block) in blocks.iter().enumerate() {
-        out[2 * r..2 * r + 2].copy_from_slice(&block[..2]);
-        let min = 2 * PANEL + 2 * r;
-        out[min..min + 2].copy_from_slice(&block[2..4]);
-    }
-    let value = |r: usize, c| nibbles::ggml_value(&blocks[r][4..], c);
-    nibbles::pack(value, &mut out[NIBBLES..]);
+impl Q4_1 {
+    pub const NIBBLES: usize = 4 * PANEL;
 }
 
-pub fn read_row(panel: &[u8], row: usize, out: &mut [f32]) {
-    for (block, out) in panel.chunks_exact(BYTES).zip(out.chunks_exact_mut(BLOCK)) {
-        let (d, m) = (half_at(block, row), half_at(block, PANEL + row));
-        for (c, o) in out.iter_mut().enumerate() {
-            *o = d * quant(block, row, c) as f32 + m;
-        }
-    }
-}
+impl Layout for Q4_1 {
+    const DTYPE: DType = DType::Q4_1;
+    const BLOCK_BYTES: usize = Q4_1::NIBBLES + nibbles::BYTES;
+    const OFFSETS: usize = 1;
 
-pub fn quant(block: &[u8], row: usize, column: usize) -> i32 {
-    nibbles::value(&block[NIBBLES..], row, column) as i32
+    fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
+        copy_halves(blocks, 0, out);
+        copy_halves(blocks, 2, &mut out[2 * PANEL..]);
+        let value = |r: usize, c| blocks::nibbles::get(&blocks[r][4..], c);
+        nibbles::pack(value, &mut out[Q4_1::NIBBLES..]);
+    }
+
+    fn integer(block: &[u8], row: usize, column: usize) -> i32 {
+        nibbles::get(&block[Q4_1::NIBBLES..], row, column) as i32
+    }
+
+    fn scale(_: &[u8], block: &[u8], row: usize) -> f32 {
+        half_at(block, row)
+    }
+
+    fn offset(_: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+        half_at(block, PANEL + row)
+    }
 }

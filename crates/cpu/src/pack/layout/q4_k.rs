@@ -1,50 +1,52 @@
 //! Q4_K panels of 256 columns: eight d, eight dmin, then per block of 32 columns eight scales, eight minima and nibbles.
 
-use super::nibbles;
-use crate::pack::{BLOCK, PANEL, half_at};
-use mettle_tensor::blocks::q4_k_scale_and_min;
+use super::{Layout, copy_halves, half_at, nibbles};
+use crate::pack::PANEL;
+use mettle_tensor::DType;
+use mettle_tensor::blocks::q4_k;
 
-pub const HEADER: usize = 4 * PANEL;
-pub const BLOCK_BYTES: usize = 2 * PANEL + nibbles::BYTES;
-pub const BYTES: usize = HEADER + 8 * BLOCK_BYTES;
+pub struct Q4K;
 
-pub fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
-    let (header, out) = out.split_at_mut(HEADER);
+impl Q4K {
+    pub const NIBBLES: usize = 2 * PANEL;
+}
+
+impl Layout for Q4K {
+    const DTYPE: DType = DType::Q4_K;
+    const HEADER: usize = 4 * PANEL;
+    const BLOCK_BYTES: usize = Q4K::NIBBLES + nibbles::BYTES;
+    const OFFSETS: usize = 1;
+
+    fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
+        let (header, out) = out.split_at_mut(Q4K::HEADER);
+        copy_halves(blocks, 0, header);
+        copy_halves(blocks, 2, &mut header[2 * PANEL..]);
+        for (j, out) in out.chunks_exact_mut(Q4K::BLOCK_BYTES).enumerate() {
+            pack_scales_and_mins(blocks, j, out);
+            let value = |r: usize, c| q4_k::nibble(&blocks[r][16..], 32 * j + c);
+            nibbles::pack(value, &mut out[Q4K::NIBBLES..]);
+        }
+    }
+
+    fn integer(block: &[u8], row: usize, column: usize) -> i32 {
+        nibbles::get(&block[Q4K::NIBBLES..], row, column) as i32
+    }
+
+    // Both products are exact: 11 bits times 6.
+    fn scale(group: &[u8], block: &[u8], row: usize) -> f32 {
+        half_at(group, row) * block[row] as f32
+    }
+
+    fn offset(group: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+        -(half_at(group, PANEL + row) * block[PANEL + row] as f32)
+    }
+}
+
+/// A byte each for the scales, then the minima, of sub-block `j` of all rows.
+pub fn pack_scales_and_mins(blocks: &[&[u8]; PANEL], j: usize, out: &mut [u8]) {
     for (r, block) in blocks.iter().enumerate() {
-        header[2 * r..2 * r + 2].copy_from_slice(&block[..2]);
-        let min = 2 * PANEL + 2 * r;
-        header[min..min + 2].copy_from_slice(&block[2..4]);
+        let (scale, min) = q4_k::scale_and_min(&block[4..16], j);
+        out[r] = scale;
+        out[PANEL + r] = min;
     }
-    for (j, out) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-        for (r, block) in blocks.iter().enumerate() {
-            let (scale, min) = q4_k_scale_and_min(&block[4..16], j);
-            out[r] = scale;
-            out[PANEL + r] = min;
-        }
-        let value = |r: usize, c: usize| {
-            let byte = blocks[r][16 + j / 2 * 32 + c];
-            if j % 2 == 0 { byte & 15 } else { byte >> 4 }
-        };
-        nibbles::pack(value, &mut out[2 * PANEL..]);
-    }
-}
-
-pub fn read_row(panel: &[u8], row: usize, out: &mut [f32]) {
-    for (superblock, out) in panel
-        .chunks_exact(BYTES)
-        .zip(out.chunks_exact_mut(8 * BLOCK))
-    {
-        let (d, dmin) = (half_at(superblock, row), half_at(superblock, PANEL + row));
-        let blocks = superblock[HEADER..].chunks_exact(BLOCK_BYTES);
-        for (block, out) in blocks.zip(out.chunks_exact_mut(BLOCK)) {
-            let (scale, min) = (d * block[row] as f32, dmin * block[PANEL + row] as f32);
-            for (c, o) in out.iter_mut().enumerate() {
-                *o = scale * quant(block, row, c) as f32 - min;
-            }
-        }
-    }
-}
-
-pub fn quant(block: &[u8], row: usize, column: usize) -> i32 {
-    nibbles::value(&block[2 * PANEL..], row, column) as i32
 }

@@ -1,29 +1,29 @@
-//! Q8_0 panels: eight scales, then eight chunks of bytes.
+//! Q8_0 panels: eight scales, then bytes.
 
-use crate::pack::{BLOCK, PANEL, half_at};
+use super::{Layout, bytes, copy_halves, half_at};
+use crate::pack::PANEL;
+use mettle_tensor::DType;
 
-pub const QUANTS: usize = 2 * PANEL;
-pub const BYTES: usize = QUANTS + BLOCK * PANEL;
+pub struct Q8_0;
 
-pub fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
-    for (r, block) in blocks.iter().enumerate() {
-        out[2 * r..2 * r + 2].copy_from_slice(&block[..2]);
-        for chunk in 0..8 {
-            let at = QUANTS + 32 * chunk + 4 * r;
-            out[at..at + 4].copy_from_slice(&block[2 + 4 * chunk..6 + 4 * chunk]);
-        }
-    }
+impl Q8_0 {
+    pub const VALUES: usize = 2 * PANEL;
 }
 
-pub fn read_row(panel: &[u8], row: usize, out: &mut [f32]) {
-    for (block, out) in panel.chunks_exact(BYTES).zip(out.chunks_exact_mut(BLOCK)) {
-        let d = half_at(block, row);
-        for (c, o) in out.iter_mut().enumerate() {
-            *o = d * quant(block, row, c) as f32;
-        }
-    }
-}
+impl Layout for Q8_0 {
+    const DTYPE: DType = DType::Q8_0;
+    const BLOCK_BYTES: usize = Q8_0::VALUES + bytes::BYTES;
 
-pub fn quant(block: &[u8], row: usize, column: usize) -> i32 {
-    (block[QUANTS + 32 * (column / 4) + 4 * row + column % 4] as i8) as i32
+    fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
+        copy_halves(blocks, 0, out);
+        bytes::pack(|r, c| blocks[r][2 + c], &mut out[Q8_0::VALUES..]);
+    }
+
+    fn integer(block: &[u8], row: usize, column: usize) -> i32 {
+        bytes::get(&block[Q8_0::VALUES..], row, column) as i8 as i32
+    }
+
+    fn scale(_: &[u8], block: &[u8], row: usize) -> f32 {
+        half_at(block, row)
+    }
 }

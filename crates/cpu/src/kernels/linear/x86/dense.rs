@@ -2,17 +2,30 @@
 //! lanes.
 
 use super::lanes;
+use super::pieces::{brain_halves, halves};
 use crate::kernels::linear::Linear;
 use crate::memory::Rows;
-use crate::pack::PANEL;
+use crate::pack::layout::F8;
+use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 pub trait DenseElement {
-    const BYTES: usize;
+    /// One column of eight rows.
+    ///
     /// # Safety
-    /// Eight elements can be read at `p`; the processor has AVX2 and F16C.
-    unsafe fn load(p: *const u8) -> __m256;
+    /// `panel` is one of this type and has the column; the processor has AVX2 and F16C.
+    unsafe fn load(panel: *const u8, column: usize) -> __m256;
+
+    /// Two columns, the first of which has an even number.
+    ///
+    /// # Safety
+    /// As for `load`.
+    #[inline(always)]
+    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [Self::load(panel, column), Self::load(panel, column + 1)] }
+    }
 }
 
 pub struct F32;
@@ -20,31 +33,50 @@ pub struct F16;
 pub struct Bf16;
 
 impl DenseElement for F32 {
-    const BYTES: usize = 4;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_loadu_ps(p.cast()) }
+        unsafe { _mm256_loadu_ps(panel.cast::<f32>().add(PANEL * column)) }
     }
 }
 
 impl DenseElement for F16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+        unsafe { halves(panel.add(2 * PANEL * column)) }
     }
 }
 
 impl DenseElement for Bf16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256 {
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { brain_halves(panel.add(2 * PANEL * column)) }
+    }
+}
+
+impl DenseElement for F8 {
+    #[inline(always)]
+    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+        // SAFETY: blocks have even numbers of columns, so the other of the two is there.
+        unsafe { Self::load_two(panel, column & !1)[column % 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))
+            let block = panel.add(column / BLOCK * F8::BLOCK_BYTES);
+            let bytes = _mm_loadu_si128(block.add(F8::VALUES + PANEL * (column % BLOCK)).cast());
+            // The sign goes to bit 15, and its copy from bit 14; exponent and fraction fall into place.
+            let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
+            let half = _mm256_and_si256(wide, _mm256_set1_epi16(!0x4000));
+            let scales = _mm256_loadu_ps(block.cast());
+            [
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scales),
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256::<1>(half)), scales),
+            ]
         }
     }
 }
@@ -105,17 +137,25 @@ unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
     let rows: [&[f32]; M] = std::array::from_fn(|m| unsafe { x.row(first + m) });
     let rows = rows.map(|row| row[..weights.columns].as_ptr());
     let mut sums = [[_mm256_setzero_ps(); P]; M];
-    for column in 0..weights.columns {
-        // SAFETY: a panel has eight elements for each of its columns, a row one.
-        unsafe {
-            let mut w = [_mm256_setzero_ps(); P];
+    let pairs = weights.columns / 2 * 2;
+    // SAFETY: a panel has eight elements for each of its columns, a row one.
+    unsafe {
+        for column in (0..pairs).step_by(2) {
             for p in 0..P {
-                w[p] = E::load(panels[p].add(column * PANEL * E::BYTES));
+                let w = E::load_two(panels[p], column);
+                for m in 0..M {
+                    for i in 0..2 {
+                        let x = _mm256_broadcast_ss(&*rows[m].add(column + i));
+                        sums[m][p] = _mm256_fmadd_ps(w[i], x, sums[m][p]);
+                    }
+                }
             }
+        }
+        if pairs < weights.columns {
             for m in 0..M {
-                let x = _mm256_broadcast_ss(&*rows[m].add(column));
+                let x = _mm256_broadcast_ss(&*rows[m].add(pairs));
                 for p in 0..P {
-                    sums[m][p] = _mm256_fmadd_ps(w[p], x, sums[m][p]);
+                    sums[m][p] = _mm256_fmadd_ps(E::load(panels[p], pairs), x, sums[m][p]);
                 }
             }
         }

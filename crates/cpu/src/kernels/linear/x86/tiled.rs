@@ -1,8 +1,8 @@
 //! Many rows: two panels are widened into the first-level cache, as much of their columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
-use super::unpack::Unpack;
-use super::{add_products, pair};
+use super::unpack::{Unpack, both_offsets};
+use super::{add_products, for_each_eight, pair};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -11,7 +11,7 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of two panels that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
+/// Blocks of two panels that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
 /// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
@@ -30,6 +30,7 @@ pub struct WidePanels {
     /// `[block][panel][row]`.
     scales: AlignedBytes,
     offsets: AlignedBytes,
+    first_offsets: AlignedBytes,
     /// `[row of the input][panel][row]`.
     sums: AlignedBytes,
 }
@@ -41,15 +42,14 @@ impl WidePanels {
             integers: room(CHUNK * STEPS * COLUMNS * 4)?,
             scales: room(CHUNK * COLUMNS * 4)?,
             offsets: room(CHUNK * COLUMNS * 4)?,
+            first_offsets: room(CHUNK * COLUMNS * 4)?,
             sums: room(ROWS * COLUMNS * 4)?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        [&self.integers, &self.scales, &self.offsets, &self.sums]
-            .iter()
-            .map(|part| part.len())
-            .sum()
+        let scales = self.scales.len() + self.offsets.len() + self.first_offsets.len();
+        self.integers.len() + scales + self.sums.len()
     }
 }
 
@@ -79,15 +79,28 @@ pub unsafe fn avx512<W: Unpack>(
     unsafe { all::<W, Avx512>(linear, x, panels, room) }
 }
 
-trait Tile {
+trait Tile: Sized {
     /// Rows of the largest tile.
     const ROWS: usize;
+
+    /// All tiles of some rows. Types that have as many `OFFSETS` share it: it is a call.
+    ///
+    /// # Safety
+    /// As for `Linear::run`, and the processor has the instructions.
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    );
 
     /// Adds the products of `blocks` widened blocks with the rows' blocks from `first` on to the rows' sums.
     ///
     /// # Safety
     /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -124,7 +137,13 @@ unsafe fn all<W: Unpack, T: Tile>(
                         std::ptr::write_bytes(sums, 0, rows.len() * COLUMNS);
                     }
                     let ahead = Ahead::new::<W>(linear, pair, first, count, blocks);
-                    all_tiles::<W, T>(linear, x, rows.clone(), first, count, room, ahead);
+                    let (columns, rows) = (linear.weights.columns, rows.clone());
+                    let blocks = first..first + count;
+                    match W::OFFSETS {
+                        0 => T::all::<0>(columns, x, rows, blocks, room, ahead),
+                        1 => T::all::<1>(columns, x, rows, blocks, room, ahead),
+                        _ => T::all::<2>(columns, x, rows, blocks, room, ahead),
+                    }
                 }
             }
             for (at, row) in rows.clone().enumerate() {
@@ -205,18 +224,22 @@ unsafe fn widen<W: Unpack>(
         let integers = room.integers.base().cast::<__m256i>();
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
+        let first_offsets = room.first_offsets.base().cast::<f32>();
         for group in bytes.chunks_exact(W::GROUP_BYTES) {
-            let header = W::header(group.as_ptr());
+            let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
-                let block = W::block(group.as_ptr(), j);
-                for c in 0..4 {
-                    for (v, w) in W::eight(&block, c).into_iter().enumerate() {
-                        _mm256_store_si256(integers.add((b * STEPS + 4 * c + v) * 2 + p), w);
+                let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                for_each_eight!(C, {
+                    let w = W::eight::<C>(block);
+                    for v in 0..4 {
+                        _mm256_store_si256(integers.add((b * STEPS + 4 * C + v) * 2 + p), w[v]);
                     }
-                }
-                let (scale, offset) = W::scales(&header, &block);
-                _mm256_store_ps(scales.add(b * COLUMNS + p * PANEL), scale);
-                _mm256_store_ps(offsets.add(b * COLUMNS + p * PANEL), offset);
+                });
+                let at = b * COLUMNS + p * PANEL;
+                let (offset, first) = both_offsets::<W>(group, block);
+                _mm256_store_ps(scales.add(at), W::scales(group, block));
+                _mm256_store_ps(offsets.add(at), offset);
+                _mm256_store_ps(first_offsets.add(at), first);
                 b += 1;
             }
         }
@@ -224,21 +247,20 @@ unsafe fn widen<W: Unpack>(
 }
 
 #[inline(always)]
-unsafe fn all_tiles<W: Unpack, T: Tile>(
-    linear: &Linear<'_>,
+unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
+    columns: usize,
     x: &QuantizedRows,
     rows: Range<usize>,
-    first: usize,
-    blocks: usize,
+    blocks: Range<usize>,
     room: &WidePanels,
     ahead: Ahead,
 ) {
+    let (first, blocks) = (blocks.start, blocks.len());
     let mut row = rows.start;
     let mut ahead = Some(ahead);
     // SAFETY: the caller's promise; tiles stay inside `rows`.
     unsafe {
         let all_sums = room.sums.base().cast::<f32>();
-        let columns = linear.weights.columns;
         macro_rules! tile {
             ($m:literal) => {
                 let mut inputs = [x.row(row, columns); $m];
@@ -246,7 +268,7 @@ unsafe fn all_tiles<W: Unpack, T: Tile>(
                     inputs[m] = x.row(row + m, columns);
                 }
                 let sums = all_sums.add((row - rows.start) * COLUMNS);
-                T::add::<W, $m>(room, &inputs, first, blocks, sums, ahead.take());
+                T::add::<OFFSETS, $m>(room, &inputs, first, blocks, sums, ahead.take());
                 row += $m;
             };
         }
@@ -262,7 +284,7 @@ unsafe fn all_tiles<W: Unpack, T: Tile>(
         if row < rows.end {
             let input = [x.row(row, columns)];
             let sums = all_sums.add((row - rows.start) * COLUMNS);
-            T::add::<W, 1>(room, &input, first, blocks, sums, ahead.take());
+            T::add::<OFFSETS, 1>(room, &input, first, blocks, sums, ahead.take());
         }
     }
 }
@@ -286,8 +308,21 @@ struct Avx2;
 impl Tile for Avx2 {
     const ROWS: usize = 4;
 
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+    }
+
     #[inline(always)]
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -300,6 +335,7 @@ impl Tile for Avx2 {
             let integers = room.integers.base().cast::<__m256i>();
             let scales = room.scales.base().cast::<f32>();
             let offsets = room.offsets.base().cast::<f32>();
+            let first_offsets = room.first_offsets.base().cast::<f32>();
             for b in 0..blocks {
                 if let Some(ahead) = ahead {
                     ahead.ask(b);
@@ -329,9 +365,14 @@ impl Tile for Avx2 {
                         let scale = _mm256_mul_ps(scale, x_scale);
                         let dot = _mm256_cvtepi32_ps(dots[m][p]);
                         let mut sum = _mm256_fmadd_ps(dot, scale, _mm256_load_ps(at));
-                        if W::HAS_OFFSET {
+                        if OFFSETS > 0 {
                             let x_sum = _mm256_broadcast_ss(&(*x[m]).sum);
                             sum = _mm256_fmadd_ps(offset, x_sum, sum);
+                        }
+                        if OFFSETS == 2 {
+                            let x_sum = _mm256_broadcast_ss(&(*x[m]).first_sum);
+                            let first = _mm256_load_ps(first_offsets.add(b * COLUMNS + p * PANEL));
+                            sum = _mm256_fmadd_ps(first, x_sum, sum);
                         }
                         _mm256_store_ps(at, sum);
                     }
@@ -374,8 +415,21 @@ struct Avx512;
 impl Tile for Avx512 {
     const ROWS: usize = 8;
 
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+    }
+
     #[inline(always)]
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -388,6 +442,7 @@ impl Tile for Avx512 {
             let integers = room.integers.base().cast::<__m512i>();
             let scales = room.scales.base().cast::<f32>();
             let offsets = room.offsets.base().cast::<f32>();
+            let first_offsets = room.first_offsets.base().cast::<f32>();
             let mut total = [_mm512_setzero_ps(); M];
             for m in 0..M {
                 total[m] = _mm512_load_ps(sums.add(m * COLUMNS));
@@ -414,9 +469,14 @@ impl Tile for Avx512 {
                     let x_scale = _mm512_set1_ps((*x[m]).scale);
                     let dot = _mm512_cvtepi32_ps(dots[m]);
                     total[m] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x_scale), total[m]);
-                    if W::HAS_OFFSET {
+                    if OFFSETS > 0 {
                         let x_sum = _mm512_set1_ps((*x[m]).sum);
                         total[m] = _mm512_fmadd_ps(offset, x_sum, total[m]);
+                    }
+                    if OFFSETS == 2 {
+                        let x_sum = _mm512_set1_ps((*x[m]).first_sum);
+                        let first = _mm512_load_ps(first_offsets.add(b * COLUMNS));
+                        total[m] = _mm512_fmadd_ps(first, x_sum, total[m]);
                     }
                 }
             }

@@ -1,290 +1,269 @@
 //! Quantized weights as registers of 16-bit integers: one implementation per type, for few and for many rows alike.
 //!
 //! A register holds two columns of each of the eight rows of a panel, in the pairs that `place_of` puts side by side in
-//! the activations. 16 bits hold every type's integers, those of Q6_K multiplied by their sub-scale included
-//! (at most 128 * 32), and `madd` adds products with 15-bit activations in 32 bits: all exact.
+//! the activations. 16 bits hold every type's integers multiplied by their sub-scale (at most 128 * 32), and `madd` adds
+//! products with 15-bit activations in 32 bits: all exact.
 
+use super::direct::Dot;
+use super::for_each_eight;
+use super::pieces::*;
 use crate::pack::PANEL;
-use crate::pack::layout::{q4_0, q4_1, q4_k, q6_k, q8_0};
+use crate::pack::layout::{
+    Affine8, Iq4Nl, Iq4Xs, Layout, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+    Zero4,
+};
+use mettle_tensor::blocks::{iq4_nl, mxfp4};
 use std::arch::x86_64::*;
 
-pub trait Unpack {
-    /// Blocks that share a header, and their bytes with it.
-    const GROUP_BLOCKS: usize;
-    const GROUP_BYTES: usize;
-    /// Whether a value is `scale * integer + offset`, or just `scale * integer`.
-    const HAS_OFFSET: bool;
-    type Header;
-    type Block;
-
-    /// # Safety
-    /// `group` is a whole group in this type's layout; the processor has AVX2, FMA and F16C (so for all).
-    unsafe fn header(group: *const u8) -> Self::Header;
-
-    /// Block `j` of the group.
+pub trait Unpack: Layout {
+    /// Scales of the eight rows.
     ///
     /// # Safety
-    /// As for `header`, and `j < GROUP_BLOCKS`.
-    unsafe fn block(group: *const u8, j: usize) -> Self::Block;
+    /// `group` is a whole group in this type's layout and `block` one of its blocks; the processor has AVX2, FMA and F16C
+    /// (so for all).
+    unsafe fn scales(group: *const u8, block: *const u8) -> __m256;
 
-    /// Scales and offsets of the eight rows.
+    /// Offsets of the eight rows and a half of the columns.
     ///
     /// # Safety
-    /// As for `block`.
-    unsafe fn scales(header: &Self::Header, block: &Self::Block) -> (__m256, __m256);
+    /// As for `scales`, and `half < 2`.
+    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize) -> __m256 {
+        unreachable!("{} has no offsets", Self::DTYPE)
+    }
 
-    /// Columns `8c..8c + 8` of a block in the pairs (0, 2), (1, 3), (4, 6), (5, 7).
+    /// Columns `8C..8C + 8` of a block in the pairs (0, 2), (1, 3), (4, 6), (5, 7). A constant, since loops over it are not
+    /// always unrolled, and shifts by what is known only at run time cost much.
     ///
     /// # Safety
-    /// As for `block`, and `c < 4`.
-    unsafe fn eight(block: &Self::Block, c: usize) -> [__m256i; 4];
+    /// As for `scales`, and `C < 4`.
+    unsafe fn eight<const C: usize>(block: *const u8) -> [__m256i; 4];
+
+    /// The exact products of a block with the integers of one row.
+    ///
+    /// # Safety
+    /// As for `scales`; the processor has what `D` needs, and 32 integers can be read.
+    #[inline(always)]
+    unsafe fn one_row<D: Dot>(block: *const u8, x: *const i16) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Two chains of additions: one would wait for itself.
+            let mut dots = [_mm256_setzero_si256(); 2];
+            for_each_eight!(C, {
+                D::add::<1>(&mut dots, &Self::eight::<C>(block), x.add(8 * C));
+            });
+            _mm256_add_epi32(dots[0], dots[1])
+        }
+    }
 }
 
-/// Eight halves, widened.
+/// What `Linear` adds to a row's sum for a block's offsets: times the sum of all integers, and of the first half's.
+///
+/// # Safety
+/// As for `Unpack::scales`.
 #[inline(always)]
-unsafe fn halves(p: *const u8) -> __m256 {
-    // SAFETY: the caller reads inside its block.
-    unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-}
-
-/// Eight bytes, widened.
-#[inline(always)]
-unsafe fn bytes(p: *const u8) -> __m256 {
-    // SAFETY: the caller reads inside its block.
-    unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
-}
-
-/// The 4-bit values of chunk `c`, widened.
-#[inline(always)]
-unsafe fn nibbles(chunks: *const u8, c: usize) -> [__m256i; 4] {
-    // SAFETY: the caller gives four chunks of 32 bytes.
+pub unsafe fn both_offsets<W: Unpack>(group: *const u8, block: *const u8) -> (__m256, __m256) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let bytes = _mm256_loadu_si256(chunks.add(32 * c).cast());
-        let mask = _mm256_set1_epi16(15);
-        [
-            _mm256_and_si256(bytes, mask),
-            _mm256_and_si256(_mm256_srli_epi16(bytes, 8), mask),
-            _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask),
-            _mm256_srli_epi16(bytes, 12),
-        ]
-    }
-}
-
-pub struct Q4_0;
-
-impl Unpack for Q4_0 {
-    const GROUP_BLOCKS: usize = 1;
-    const GROUP_BYTES: usize = q4_0::BYTES;
-    const HAS_OFFSET: bool = false;
-    type Header = __m256;
-    type Block = *const u8;
-
-    #[inline(always)]
-    unsafe fn header(group: *const u8) -> __m256 {
-        // SAFETY: the caller's promise.
-        unsafe { halves(group) }
-    }
-
-    #[inline(always)]
-    unsafe fn block(group: *const u8, _: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
-        unsafe { group.add(q4_0::NIBBLES) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales(d: &__m256, _: &*const u8) -> (__m256, __m256) {
-        (*d, *d)
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: &*const u8, c: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut w = nibbles(*block, c);
-            for w in &mut w {
-                *w = _mm256_sub_epi16(*w, _mm256_set1_epi16(8));
+        let none = _mm256_setzero_ps();
+        match W::OFFSETS {
+            0 => (none, none),
+            1 => (W::offsets(group, block, 1), none),
+            _ => {
+                let last = W::offsets(group, block, 1);
+                let first = W::offsets(group, block, 0);
+                (last, _mm256_sub_ps(first, last))
             }
-            w
         }
     }
 }
 
-pub struct Q4_1;
-
-impl Unpack for Q4_1 {
-    const GROUP_BLOCKS: usize = 1;
-    const GROUP_BYTES: usize = q4_1::BYTES;
-    const HAS_OFFSET: bool = true;
-    type Header = (__m256, __m256);
-    type Block = *const u8;
-
-    #[inline(always)]
-    unsafe fn header(group: *const u8) -> (__m256, __m256) {
-        // SAFETY: the caller's promise.
-        unsafe { (halves(group), halves(group.add(2 * PANEL))) }
-    }
-
-    #[inline(always)]
-    unsafe fn block(group: *const u8, _: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
-        unsafe { group.add(q4_1::NIBBLES) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales(header: &(__m256, __m256), _: &*const u8) -> (__m256, __m256) {
-        *header
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: &*const u8, c: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { nibbles(*block, c) }
-    }
-}
-
-pub struct Q8_0;
-
-impl Unpack for Q8_0 {
-    const GROUP_BLOCKS: usize = 1;
-    const GROUP_BYTES: usize = q8_0::BYTES;
-    const HAS_OFFSET: bool = false;
-    type Header = __m256;
-    type Block = *const u8;
-
-    #[inline(always)]
-    unsafe fn header(group: *const u8) -> __m256 {
-        // SAFETY: the caller's promise.
-        unsafe { halves(group) }
-    }
-
-    #[inline(always)]
-    unsafe fn block(group: *const u8, _: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
-        unsafe { group.add(q8_0::QUANTS) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales(d: &__m256, _: &*const u8) -> (__m256, __m256) {
-        (*d, *d)
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: &*const u8, c: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let first = _mm256_loadu_si256(block.add(64 * c).cast());
-            let second = _mm256_loadu_si256(block.add(64 * c + 32).cast());
-            [
-                _mm256_srai_epi16(_mm256_slli_epi16(first, 8), 8),
-                _mm256_srai_epi16(first, 8),
-                _mm256_srai_epi16(_mm256_slli_epi16(second, 8), 8),
-                _mm256_srai_epi16(second, 8),
-            ]
-        }
-    }
-}
-
-pub struct Q4K;
-
-impl Unpack for Q4K {
-    const GROUP_BLOCKS: usize = 8;
-    const GROUP_BYTES: usize = q4_k::BYTES;
-    const HAS_OFFSET: bool = true;
-    type Header = (__m256, __m256);
-    type Block = *const u8;
-
-    #[inline(always)]
-    unsafe fn header(group: *const u8) -> (__m256, __m256) {
-        // SAFETY: the caller's promise.
-        unsafe { (halves(group), halves(group.add(2 * PANEL))) }
-    }
-
-    #[inline(always)]
-    unsafe fn block(group: *const u8, j: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
-        unsafe { group.add(q4_k::HEADER + j * q4_k::BLOCK_BYTES) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales((d, dmin): &(__m256, __m256), block: &*const u8) -> (__m256, __m256) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let min = _mm256_mul_ps(*dmin, bytes(block.add(PANEL)));
-            let sign = _mm256_set1_ps(-0.0);
-            (_mm256_mul_ps(*d, bytes(*block)), _mm256_xor_ps(min, sign))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: &*const u8, c: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { nibbles(block.add(2 * PANEL), c) }
-    }
-}
-
-pub struct Q6K;
-
-impl Unpack for Q6K {
-    const GROUP_BLOCKS: usize = 8;
-    const GROUP_BYTES: usize = q6_k::BYTES;
-    const HAS_OFFSET: bool = false;
-    type Header = __m256;
-    /// The block, and the sub-scales of its first and second 16 columns, twice for each row.
-    type Block = (*const u8, [__m256i; 2]);
-
-    #[inline(always)]
-    unsafe fn header(group: *const u8) -> __m256 {
-        // SAFETY: the caller's promise.
-        unsafe { halves(group) }
-    }
-
-    #[inline(always)]
-    unsafe fn block(group: *const u8, j: usize) -> Self::Block {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let block = group.add(q6_k::HEADER + j * q6_k::BLOCK_BYTES);
-            let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.cast()));
-            let first = _mm256_and_si256(scales, _mm256_set1_epi32(0xffff));
-            let first = _mm256_or_si256(first, _mm256_slli_epi32(first, 16));
-            let second = _mm256_srli_epi32(scales, 16);
-            let second = _mm256_or_si256(second, _mm256_slli_epi32(second, 16));
-            (block, [first, second])
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn scales(d: &__m256, _: &Self::Block) -> (__m256, __m256) {
-        (*d, *d)
-    }
-
-    #[inline(always)]
-    unsafe fn eight((block, scales): &Self::Block, c: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let low = nibbles(block.add(2 * PANEL), c);
-            let high = _mm256_loadu_si256(block.add(q6_k::HIGH + 32 * (c / 2)).cast());
-            // Bit pairs 2(c % 2) and 2(c % 2) + 1 of each byte, moved to bits 4 and 5 of even and of odd bytes.
-            let pairs = match c % 2 {
-                0 => [
-                    _mm256_slli_epi16(high, 4),
-                    _mm256_srli_epi16(high, 4),
-                    _mm256_slli_epi16(high, 2),
-                    _mm256_srli_epi16(high, 6),
-                ],
-                _ => [
-                    high,
-                    _mm256_srli_epi16(high, 8),
-                    _mm256_srli_epi16(high, 2),
-                    _mm256_srli_epi16(high, 10),
-                ],
-            };
-            let (mask, offset) = (_mm256_set1_epi16(0x30), _mm256_set1_epi16(32));
-            let mut w = low;
-            for v in 0..4 {
-                let value = _mm256_or_si256(low[v], _mm256_and_si256(pairs[v], mask));
-                w[v] = _mm256_mullo_epi16(_mm256_sub_epi16(value, offset), scales[c / 2]);
+/// The methods of a type, each the caller's promise handed on.
+macro_rules! unpack {
+    ($type:ident {
+        scales: |$g:pat_param, $b:pat_param| $scales:expr,
+        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
+        $(one_row: |$rb:ident, $x:ident, $d:ident| $one_row:expr,)?
+        eight: |$block:ident, $c:ident| $eight:expr,
+    }) => {
+        impl Unpack for $type {
+            #[inline(always)]
+            unsafe fn scales($g: *const u8, $b: *const u8) -> __m256 {
+                // SAFETY: the caller's promise.
+                unsafe { $scales }
             }
-            w
+
+            $(#[inline(always)]
+            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize) -> __m256 {
+                // SAFETY: the caller's promise.
+                unsafe { $offsets }
+            })?
+
+            $(#[inline(always)]
+            unsafe fn one_row<$d: Dot>($rb: *const u8, $x: *const i16) -> __m256i {
+                // SAFETY: the caller's promise.
+                unsafe { $one_row }
+            })?
+
+            #[inline(always)]
+            unsafe fn eight<const $c: usize>($block: *const u8) -> [__m256i; 4] {
+                // SAFETY: the caller's promise.
+                unsafe { $eight }
+            }
         }
-    }
+    };
 }
+
+unpack!(Q4_0 {
+    scales: |_, block| halves(block),
+    eight: |block, C| widen_signed(minus(nibble_pair(block.add(Q4_0::NIBBLES), C), 8)),
+});
+
+unpack!(Q4_1 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| halves(block.add(2 * PANEL)),
+    eight: |block, C| nibbles(block.add(Q4_1::NIBBLES), C),
+});
+
+unpack!(Q5_0 {
+    scales: |_, block| halves(block),
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5_0::BITS));
+        widen_signed(minus(
+            or(nibble_pair(block.add(Q5_0::NIBBLES), C), high),
+            16,
+        ))
+    },
+});
+
+unpack!(Q5_1 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| halves(block.add(2 * PANEL)),
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5_1::BITS));
+        widen_unsigned(or(nibble_pair(block.add(Q5_1::NIBBLES), C), high))
+    },
+});
+
+unpack!(Q8_0 {
+    scales: |_, block| halves(block),
+    eight: |block, C| widen_signed(byte_pair(block.add(Q8_0::VALUES), C)),
+});
+
+unpack!(Affine8 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| {
+        let lowered = _mm256_mul_ps(halves(block), _mm256_set1_ps(128.0));
+        _mm256_add_ps(lowered, halves(block.add(2 * PANEL)))
+    },
+    eight: |block, C| widen_signed(byte_pair(block.add(Affine8::VALUES), C)),
+});
+
+unpack!(Zero4 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| {
+        let zeros = unsigned_bytes(block.add(Zero4::ZEROS));
+        negative(_mm256_mul_ps(halves(block), zeros))
+    },
+    eight: |block, C| nibbles(block.add(Zero4::NIBBLES), C),
+});
+
+unpack!(Q2K {
+    scales: |group, _| halves(group),
+    offsets: |group, block, half| {
+        let mins = _mm256_cvtepi32_ps(nibbles_of_half(block.add(Q2K::MINS), half));
+        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
+    },
+    one_row: |block, x, D| {
+        // Bit pairs are not moved but weighed: 1, 4, 16 and 64 times what they stand for. Sums are multiplied by 4 on the
+        // way from one to the next, so all are 64 times too large in the end: at most 64 * 32 * 45 * 16256 < 2^31.
+        let mut total = _mm256_setzero_si256();
+        for half in 0..2 {
+            let even = _mm256_loadu_si256(block.add(Q2K::PAIRS + 32 * half).cast());
+            let odd = _mm256_srli_epi16::<8>(even);
+            let mut sum = _mm256_setzero_si256();
+            for p in 0..4 {
+                let mask = _mm256_set1_epi16(3 << (2 * p));
+                let x = x.add(16 * half + 4 * p);
+                sum = _mm256_slli_epi32::<2>(sum);
+                sum = D::add_two(sum, _mm256_and_si256(even, mask), x);
+                sum = D::add_two(sum, _mm256_and_si256(odd, mask), x.add(2));
+            }
+            let scaled = _mm256_mullo_epi32(sum, nibbles_of_half(block, half));
+            total = _mm256_add_epi32(total, scaled);
+        }
+        _mm256_srai_epi32::<6>(total)
+    },
+    eight: |block, C| {
+        let scales = sub_scales(block, 0);
+        let scales = if C < 2 {
+            scales
+        } else {
+            _mm256_srli_epi16::<4>(scales)
+        };
+        widen_scaled(bit_pairs(block.add(Q2K::PAIRS), C), low_nibbles(scales))
+    },
+});
+
+unpack!(Q3K {
+    scales: |group, _| halves(group),
+    offsets: |group, block, half| {
+        let lowered = _mm256_mul_ps(halves(group), _mm256_set1_ps(-4.0));
+        _mm256_mul_ps(lowered, signed_bytes(block.add(PANEL * half)))
+    },
+    eight: |block, C| widen_scaled(triples::<C>(block.add(Q3K::TRIPLES)), sub_scales(block, C)),
+});
+
+unpack!(Q4K {
+    scales: |group, block| _mm256_mul_ps(halves(group), unsigned_bytes(block)),
+    offsets: |group, block, _| {
+        let mins = unsigned_bytes(block.add(PANEL));
+        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
+    },
+    eight: |block, C| nibbles(block.add(Q4K::NIBBLES), C),
+});
+
+unpack!(Q5K {
+    scales: |group, block| Q4K::scales(group, block),
+    offsets: |group, block, half| Q4K::offsets(group, block, half),
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5K::BITS));
+        widen_unsigned(or(nibble_pair(block.add(Q5K::NIBBLES), C), high))
+    },
+});
+
+unpack!(Q6K {
+    scales: |group, _| halves(group),
+    eight: |block, C| {
+        let [first, second] = bit_pairs(block.add(Q6K::PAIRS), C);
+        let high = [
+            _mm256_slli_epi16::<4>(first),
+            _mm256_slli_epi16::<4>(second),
+        ];
+        let values = minus(or(nibble_pair(block.add(Q6K::NIBBLES), C), high), 32);
+        widen_signed_scaled(values, sub_scales(block, C))
+    },
+});
+
+unpack!(Iq4Nl {
+    scales: |_, block| halves(block),
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Iq4Nl::NIBBLES), C);
+        widen_signed(look_up(&iq4_nl::VALUES, numbers))
+    },
+});
+
+unpack!(Iq4Xs {
+    scales: |group, block| _mm256_mul_ps(halves(group), signed_bytes(block)),
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Iq4Xs::NIBBLES), C);
+        widen_signed(look_up(&iq4_nl::VALUES, numbers))
+    },
+});
+
+unpack!(Mxfp4 {
+    scales: |_, block| brain_halves(block),
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Mxfp4::NIBBLES), C);
+        widen_signed(look_up(&mxfp4::DOUBLED, numbers))
+    },
+});
