@@ -3,7 +3,7 @@
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::plan_only::gemma3 as gemma3_images;
-use crate::{gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3};
+use crate::{gemma2, gemma3, gemma4, llama, mistral, phi3, qwen2, qwen3};
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
 use serde_json::Value;
@@ -11,10 +11,11 @@ use serde_json::Value;
 type FromHf = fn(&Value) -> Result<DecoderSpec>;
 type FromGguf = fn(&Metadata, &dyn TensorSource) -> Result<DecoderSpec>;
 
-const FROM_HF: [(&str, FromHf); 8] = [
+const FROM_HF: [(&str, FromHf); 9] = [
     (gemma2::NAME, gemma2::from_hf),
     (gemma3_images::NAME, gemma3_images::text_from_hf),
     (gemma3::TEXT_NAME, gemma3::from_hf),
+    (gemma4::TEXT_NAME, gemma4::from_hf),
     (llama::NAME, llama::from_hf),
     (mistral::NAME, mistral::from_hf),
     (phi3::NAME, phi3::from_hf),
@@ -22,9 +23,10 @@ const FROM_HF: [(&str, FromHf); 8] = [
     (qwen3::NAME, qwen3::from_hf),
 ];
 
-const FROM_GGUF: [(&str, FromGguf); 6] = [
+const FROM_GGUF: [(&str, FromGguf); 7] = [
     (gemma2::NAME, gemma2::from_gguf),
     (gemma3::GGUF_NAME, gemma3::from_gguf),
+    (gemma4::GGUF_NAME, gemma4::from_gguf),
     (llama::NAME, llama::from_gguf),
     (phi3::NAME, phi3::from_gguf),
     (qwen2::NAME, qwen2::from_gguf),
