@@ -103,6 +103,15 @@ fn tiny_model() {
     check(&model, &common::reference("smollm2").tokens[..100]);
 }
 
+/// Alone, in chunks, after a prefix hit and in company, with windows that give their pages back.
+#[test]
+fn windowed_models() {
+    for name in ["gemma2", "gemma4"] {
+        let model = tiny(name, "");
+        check(&model, &common::reference(name).tokens[..200]);
+    }
+}
+
 #[test]
 fn default_model_answers_alike() {
     let model = open(&default_model(), KvElement::F16);
