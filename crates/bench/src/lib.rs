@@ -12,6 +12,7 @@ pub mod ops;
 mod random;
 pub mod report;
 mod spread;
+pub mod type_products;
 
 pub use error::BenchError;
 pub use random::Random;

@@ -4,10 +4,19 @@ use half::{bf16, f16};
 use mettle_tensor::{DType, TensorInfo};
 use sha2::{Digest, Sha256};
 
-/// Standard deviations of evenly spread integers: 4 bits, 6 bits, and -127..=127.
+/// Standard deviations of evenly spread integers of so many bits, and of -127..=127.
+const SPREAD_2_BIT: f32 = 1.1180;
+const SPREAD_3_BIT: f32 = 2.2913;
 const SPREAD_4_BIT: f32 = 4.6098;
+const SPREAD_5_BIT: f32 = 9.2331;
 const SPREAD_6_BIT: f32 = 18.4730;
-const SPREAD_8_BIT: f32 = 73.6116;
+const SPREAD_8_BIT: f32 = 73.8994;
+const SPREAD_SIGNED_BYTE: f32 = 73.6116;
+/// Root mean squares of the values that a type's numbers stand for: IQ4_NL's, MXFP4's, and those of 8-bit floats, with NaN
+/// replaced as below.
+const SPREAD_IQ4: f32 = 67.4389;
+const SPREAD_FP4: f32 = 2.9262;
+const SPREAD_E4M3: f32 = 99.6663;
 /// Sub-scales are 8..=15 in K blocks; this is their root mean square.
 const SUB_SCALE_RMS: f32 = 11.7260;
 
@@ -77,6 +86,16 @@ impl RandomBlocks {
         }
     }
 
+    /// One of the two powers of two around the wanted scale, drawn so that the mean square is right.
+    fn exponent(&self, word: u64) -> u8 {
+        let wanted = self.deviation / SPREAD_FP4;
+        let lower = wanted.log2().floor();
+        // Between 1 and 4 times the lower one's square.
+        let above = ((wanted / lower.exp2()).powi(2) - 1.0) / 3.0;
+        let is_upper = (word >> 9 & 0xffff) as f32 / 65536.0 < above;
+        (127.0 + lower) as u8 + is_upper as u8
+    }
+
     /// Turns a block of random bytes into a valid one. The sign of the scale is random where the integers are not
     /// symmetric about zero, so that their bias cancels over blocks.
     fn set_scales(&self, random: &mut SplitMix, block: &mut [u8]) {
@@ -89,39 +108,110 @@ impl RandomBlocks {
                 set_half(block, 0, size / SPREAD_4_BIT);
                 set_half(block, 2, -7.5 * size / SPREAD_4_BIT);
             }
+            DType::Q5_0 => set_half(block, 0, signed / SPREAD_5_BIT),
+            DType::Q5_1 => {
+                set_half(block, 0, size / SPREAD_5_BIT);
+                set_half(block, 2, -15.5 * size / SPREAD_5_BIT);
+            }
             DType::Q8_0 => {
-                set_half(block, 0, size / SPREAD_8_BIT);
+                set_half(block, 0, size / SPREAD_SIGNED_BYTE);
                 // Quantizers never write -128, and integer kernels may count on that.
                 for quant in &mut block[2..] {
                     *quant = if *quant == 0x80 { 0x81 } else { *quant };
                 }
             }
-            DType::Q4_K => {
-                let d = size / (SPREAD_4_BIT * SUB_SCALE_RMS);
+            DType::Q2_K => {
+                // Equal sub-scales and sub-minima centre every sub-block on zero.
+                for (j, scale) in block[..16].iter_mut().enumerate() {
+                    *scale = 0x11 * magnitude(word, j);
+                }
+                let d = size / (SPREAD_2_BIT * SUB_SCALE_RMS);
+                set_half(block, 80, d);
+                set_half(block, 82, 1.5 * d);
+            }
+            DType::Q3_K => {
+                set_q3_k_scales(&mut block[96..108], word);
+                set_half(block, 108, size / (SPREAD_3_BIT * SUB_SCALE_RMS));
+            }
+            DType::Q4_K | DType::Q5_K => {
+                let (spread, mean) = match self.dtype {
+                    DType::Q4_K => (SPREAD_4_BIT, 7.5),
+                    _ => (SPREAD_5_BIT, 15.5),
+                };
+                let d = size / (spread * SUB_SCALE_RMS);
                 set_half(block, 0, d);
-                set_half(block, 2, 7.5 * d);
-                set_equal_scales_and_mins(&mut block[4..16], word >> 9);
+                set_half(block, 2, mean * d);
+                set_equal_scales_and_mins(&mut block[4..16], word);
             }
             DType::Q6_K => {
                 for (j, scale) in block[192..208].iter_mut().enumerate() {
-                    let magnitude = 8 + (word >> (9 + 3 * j) & 7) as i8;
-                    *scale = if *scale & 1 == 0 {
-                        magnitude
-                    } else {
-                        -magnitude
-                    } as u8;
+                    let size = magnitude(word, j) as i8;
+                    *scale = if *scale & 1 == 0 { size } else { -size } as u8;
                 }
                 set_half(block, 208, size / (SPREAD_6_BIT * SUB_SCALE_RMS));
+            }
+            DType::IQ4_NL => set_half(block, 0, signed / SPREAD_IQ4),
+            DType::IQ4_XS => {
+                set_half(block, 0, size / (SPREAD_IQ4 * SUB_SCALE_RMS));
+                set_iq4_xs_scales(&mut block[2..8], word);
+            }
+            DType::MXFP4 => block[0] = self.exponent(word),
+            DType::Affine8 => {
+                set_half(block, 0, size / SPREAD_8_BIT);
+                set_half(block, 2, -127.5 * size / SPREAD_8_BIT);
+            }
+            DType::Zero4 => {
+                set_half(block, 0, size / SPREAD_4_BIT);
+                // The mean of all nibbles, on average.
+                block[2] = 7 + (word >> 9 & 1) as u8;
+            }
+            DType::F8 => {
+                block[..4].copy_from_slice(&(size / SPREAD_E4M3).to_le_bytes());
+                for byte in &mut block[4..] {
+                    // All ones would be NaN.
+                    *byte ^= ((*byte & 0x7f == 0x7f) as u8) << 6;
+                }
             }
             DType::F32 | DType::F16 | DType::BF16 => unreachable!("dense types have no scales"),
         }
     }
 }
 
+/// Sub-scale `j` of a block: 8..=15.
+fn magnitude(word: u64, j: usize) -> u8 {
+    8 + (word >> (9 + 3 * j) & 7) as u8
+}
+
+/// The same with a random sign, as the 6 bits that stand for 32 more.
+fn six_bits(word: u64, j: usize) -> u8 {
+    match word.rotate_left(7) >> j & 1 {
+        0 => 32 + magnitude(word, j),
+        _ => 32 - magnitude(word, j),
+    }
+}
+
+/// 16 sub-scales: low nibbles in eight bytes, high bit pairs in four.
+fn set_q3_k_scales(packed: &mut [u8], word: u64) {
+    packed.fill(0);
+    for j in 0..16 {
+        packed[j % 8] |= (six_bits(word, j) & 15) << (4 * (j / 8));
+        packed[8 + j % 4] |= six_bits(word, j) >> 4 << (2 * (j / 4));
+    }
+}
+
+/// 8 sub-scales: high bit pairs in two bytes, low nibbles in four.
+fn set_iq4_xs_scales(packed: &mut [u8], word: u64) {
+    packed.fill(0);
+    for j in 0..8 {
+        packed[j / 4] |= six_bits(word, j) >> 4 << (2 * (j % 4));
+        packed[2 + j / 2] |= (six_bits(word, j) & 15) << (4 * (j % 2));
+    }
+}
+
 /// Packs 8 sub-scales of 8..=15, each also the sub-minimum, so that every sub-block is centred on zero. They fit
 /// in 4 bits, so the bytes that hold the upper bits of sub-blocks 4..8 stay free of them.
-fn set_equal_scales_and_mins(packed: &mut [u8], bits: u64) {
-    let scale = |j: usize| 8 + (bits >> (3 * j) & 7) as u8;
+fn set_equal_scales_and_mins(packed: &mut [u8], word: u64) {
+    let scale = |j: usize| magnitude(word, j);
     for j in 0..4 {
         packed[j] = scale(j);
         packed[j + 4] = scale(j);

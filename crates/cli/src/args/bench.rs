@@ -55,6 +55,7 @@ pub struct BenchLatencyArgs {
 #[command(after_help = "Examples:
   mettle bench kernels --filter gemv/q4_1
   mettle bench kernels -m ./model.gguf --rows 1,16 --context 2048 --json
+  mettle bench kernels --types --rows 1
   mettle bench kernels --device cuda --filter linear/bf16/1x
 
 On the CPU, every kind of op of a model is timed alone, as all layers run it one after another, and set
@@ -74,6 +75,9 @@ pub struct BenchKernelsArgs {
     /// Tokens that each answer's token sees on the CPU
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = above_zero)]
     pub context: usize,
+    /// Times one product in every weight type on the CPU instead, and sets it against Q4_1
+    #[arg(long, conflicts_with = "model")]
+    pub types: bool,
     /// Times every matrix tile of a GPU there is a kernel for, not only the one that would be chosen
     #[arg(long)]
     pub all_tiles: bool,

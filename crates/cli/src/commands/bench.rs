@@ -7,6 +7,7 @@ mod load_table;
 mod ops;
 pub mod serve;
 pub mod throughput;
+mod types;
 
 use crate::args::BenchCommand;
 

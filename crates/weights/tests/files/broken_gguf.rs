@@ -157,7 +157,7 @@ fn corpus() -> Vec<(&'static str, Vec<u8>)> {
         ("bytes overflow", one_tensor(&[u64::MAX], 0)),
         ("larger than the file", one_tensor(&[1 << 40], 0)),
         ("half a block", one_tensor(&[33], 2)),
-        ("Q5_K", one_tensor(&[256], 13)),
+        ("IQ2_S", one_tensor(&[256], 22)),
         ("I32", one_tensor(&[4], 26)),
         ("unknown type", one_tensor(&[4], 4711)),
         ("tensor twice", two("a", 64)),
@@ -217,9 +217,9 @@ fn the_corpus_is_refused_with_clear_words() {
         bytes overflow: tensor "w" of [18446744073709551615] F32 elements is larger than any memory
         larger than the file: tensor "w" of 4398046511104 bytes at offset 0 ends outside the file of 128 bytes
         half a block: tensor "w" has rows of 33 elements, which are not whole Q4_0 blocks of 32
-        Q5_K: tensor "w" has type Q5_K, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K)
-        I32: tensor "w" has type I32, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K)
-        unknown type: tensor "w" has type number 4711, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K)
+        IQ2_S: tensor "w" has type IQ2_S, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)
+        I32: tensor "w" has type I32, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)
+        unknown type: tensor "w" has type number 4711, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)
         tensor twice: tensor "a" occurs twice
         misaligned offset: tensor "b" starts at offset 65, which is not a multiple of the alignment 32
         offset past the end: tensor "b" of 64 bytes at offset 1048576 ends outside the file of 224 bytes

@@ -1,7 +1,7 @@
 //! Owns `mettle bench kernels`: on a GPU matrix products alone, by shape and type, in bytes and operations a second; on
 //! the CPU it hands over to `ops`.
 
-use super::ops;
+use super::{ops, types};
 use crate::args::BenchKernelsArgs;
 use crate::commands::settings;
 use crate::config::{Device, engine_flags};
@@ -27,8 +27,10 @@ pub fn run(args: BenchKernelsArgs) -> anyhow::Result<()> {
         Device::Auto => match (MetalGpu::open(), CudaGpu::open()) {
             (Ok(gpu), _) => on(gpu, &args),
             (_, Ok(gpu)) => on(gpu, &args),
+            (Err(_), Err(_)) if args.types => types::run(&args, &settings),
             (Err(_), Err(_)) => ops::run(&args, &settings),
         },
+        Device::Cpu if args.types => types::run(&args, &settings),
         Device::Cpu => ops::run(&args, &settings),
         Device::Emulator => bail!("the emulator is for tests; its times say nothing"),
     }

@@ -12,6 +12,7 @@ use mettle_bench::latency::{Latency, LatencyOptions, latency, profile};
 use mettle_bench::machine::peak_rss;
 use mettle_models::Model;
 use mettle_plan::{Executable, OpTime, PageLayout, Plan, PrepareOptions, Sizes, passes};
+use mettle_tensor::TensorSource;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -117,14 +118,14 @@ pub fn prepare(
 ) -> anyhow::Result<Box<dyn Executable>> {
     let mut plan = model.plan();
     passes::apply(&mut plan, &settings.disable_pass)?;
-    prepare_plan(backend, plan, model, settings, options)
+    prepare_plan(backend, plan, &*model.tensors, settings, options)
 }
 
 /// The same with a plan of one's own.
 pub fn prepare_plan(
     backend: &dyn mettle_plan::Backend,
     plan: Plan,
-    model: &Model,
+    weights: &dyn TensorSource,
     settings: &Settings,
     options: &LatencyOptions,
 ) -> anyhow::Result<Box<dyn Executable>> {
@@ -140,7 +141,7 @@ pub fn prepare_plan(
         page_layout,
         taps: Vec::new(),
     };
-    Ok(backend.prepare(&[plan], &*model.tensors, prepare)?)
+    Ok(backend.prepare(&[plan], weights, prepare)?)
 }
 
 fn kernels(

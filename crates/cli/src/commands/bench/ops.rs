@@ -20,7 +20,7 @@ use std::io::{self, Write};
 const MOST_ANSWERS: usize = 64;
 /// Cores' worth of other programs above which differences of times mean little.
 const BUSY: f64 = 0.7;
-const ACTIVATION_BYTES: usize = size_of::<f32>();
+pub const ACTIVATION_BYTES: usize = size_of::<f32>();
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -119,7 +119,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shape(rows: usize, args: &BenchKernelsArgs) -> StepShape {
+pub fn shape(rows: usize, args: &BenchKernelsArgs) -> StepShape {
     StepShape {
         rows,
         context: args.context,
@@ -144,7 +144,7 @@ fn time_all(
         ..settings.clone()
     };
     let part = only(plan, kind);
-    let mut executable = prepare_plan(backend, part, model, &roomy, &options)?;
+    let mut executable = prepare_plan(backend, part, &*model.tensors, &roomy, &options)?;
     let times = shapes
         .iter()
         .map(|shape| timer.time(&mut *executable, shape));

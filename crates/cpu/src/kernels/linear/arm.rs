@@ -3,18 +3,20 @@
 
 mod dense;
 mod dot;
+mod pieces;
 mod tile;
 mod unpack;
 mod wide;
 
 use self::dot::{Bytes, Dot, Matrices, Words};
 use self::tile::all_tiles;
-use self::unpack::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Unpack};
+use self::unpack::Unpack;
 use self::wide::{CHUNK, ROWS, Wide};
 use super::{Input, Linear};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
 use crate::pack::BLOCK;
+use crate::pack::layout::{F8, with_layout};
 use mettle_tensor::DType;
 use std::ops::Range;
 
@@ -28,16 +30,19 @@ const DIRECT_ROWS: usize = 8;
 pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mut WidePanel) {
     // SAFETY: the caller's promise, for each type alike.
     unsafe {
-        match (linear.weights.dtype, linear.input) {
-            (DType::Q4_0, Input::Quantized(x)) => quantized::<Q4_0>(linear, isa, x, panels, room),
-            (DType::Q4_1, Input::Quantized(x)) => quantized::<Q4_1>(linear, isa, x, panels, room),
-            (DType::Q8_0, Input::Quantized(x)) => quantized::<Q8_0>(linear, isa, x, panels, room),
-            (DType::Q4_K, Input::Quantized(x)) => quantized::<Q4K>(linear, isa, x, panels, room),
-            (DType::Q6_K, Input::Quantized(x)) => quantized::<Q6K>(linear, isa, x, panels, room),
-            (DType::F32, Input::Dense(x)) => dense::dense::<dense::F32>(linear, x, panels),
-            (DType::F16, Input::Dense(x)) => dense::dense::<dense::F16>(linear, x, panels),
-            (DType::BF16, Input::Dense(x)) => dense::dense::<dense::Bf16>(linear, x, panels),
-            (dtype, _) => unreachable!("{dtype} weights were given the other kind of input"),
+        match linear.input {
+            Input::Quantized(x) => with_layout!(
+                linear.weights.dtype,
+                W => quantized::<W>(linear, isa, x, panels, room),
+                dense => unreachable!("dense weights take dense activations")
+            ),
+            Input::Dense(x) => match linear.weights.dtype {
+                DType::F32 => dense::dense::<dense::F32>(linear, x, panels),
+                DType::F16 => dense::dense::<dense::F16>(linear, x, panels),
+                DType::BF16 => dense::dense::<dense::Bf16>(linear, x, panels),
+                DType::F8 => dense::dense::<F8>(linear, x, panels),
+                integers => unreachable!("{integers} weights take quantized activations"),
+            },
         }
     }
 }

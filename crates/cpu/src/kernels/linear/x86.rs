@@ -64,6 +64,20 @@ unsafe fn quantized<W: Unpack>(
     }
 }
 
+/// `$body` for the four times eight columns of a block, with their number a constant.
+macro_rules! for_each_eight {
+    ($c:ident, $body:block) => {
+        for_each_eight!(@ $c, $body, 0 1 2 3)
+    };
+    (@ $c:ident, $body:block, $($number:literal)*) => {
+        $({
+            const $c: usize = $number;
+            $body
+        })*
+    };
+}
+use for_each_eight;
+
 fn lanes(v: __m256) -> [f32; PANEL] {
     // SAFETY: both are 32 bytes of f32.
     unsafe { std::mem::transmute(v) }

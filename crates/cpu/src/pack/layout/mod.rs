@@ -21,6 +21,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod sub_scales;
+mod triples;
 mod zero4;
 
 pub use affine8::Affine8;

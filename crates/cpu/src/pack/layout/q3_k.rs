@@ -1,7 +1,7 @@
-//! Q3_K panels of 256 columns: eight d, then per block of 32 columns sub-scales, bit pairs, and bits that are set where 4 is
-//! to be taken away.
+//! Q3_K panels of 256 columns: eight d, then per block of 32 columns sub-scales and 3-bit values. Values are kept 4 higher, as
+//! unsigned ones; what that adds is taken away as an offset, which is exact: 11 bits times 6.
 
-use super::{Layout, bit_pairs, bits, copy_halves, half_at, sub_scales};
+use super::{Layout, copy_halves, half_at, sub_scales, triples};
 use crate::pack::PANEL;
 use mettle_tensor::DType;
 use mettle_tensor::blocks::q3_k;
@@ -9,34 +9,36 @@ use mettle_tensor::blocks::q3_k;
 pub struct Q3K;
 
 impl Q3K {
-    pub const PAIRS: usize = sub_scales::BYTES;
-    pub const BITS: usize = Q3K::PAIRS + bit_pairs::BYTES;
+    pub const TRIPLES: usize = sub_scales::BYTES;
 }
 
 impl Layout for Q3K {
     const DTYPE: DType = DType::Q3_K;
     const HEADER: usize = 2 * PANEL;
-    const BLOCK_BYTES: usize = Q3K::BITS + bits::BYTES;
+    const BLOCK_BYTES: usize = Q3K::TRIPLES + triples::BYTES;
+    const OFFSETS: usize = 2;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
         let (header, out) = out.split_at_mut(Q3K::HEADER);
         copy_halves(blocks, q3_k::SCALE, header);
         for (j, out) in out.chunks_exact_mut(Q3K::BLOCK_BYTES).enumerate() {
             sub_scales::pack(|r, half| q3_k::scale(blocks[r], 2 * j + half) as u8, out);
-            let value = |r: usize, c| q3_k::quant(blocks[r], 32 * j + c);
-            bit_pairs::pack(|r, c| value(r, c) as u8 & 3, &mut out[Q3K::PAIRS..]);
-            bits::pack(|r, c| (value(r, c) < 0) as u8, &mut out[Q3K::BITS..]);
+            let value = |r: usize, c| (q3_k::quant(blocks[r], 32 * j + c) + 4) as u8;
+            triples::pack(value, &mut out[Q3K::TRIPLES..]);
         }
     }
 
     fn integer(block: &[u8], row: usize, column: usize) -> i32 {
         let scale = sub_scales::get(block, row, column) as i8;
-        let low = bit_pairs::get(&block[Q3K::PAIRS..], row, column) as i32;
-        let less = bits::get(&block[Q3K::BITS..], row, column) as i32;
-        scale as i32 * (low - 4 * less)
+        scale as i32 * triples::get(&block[Q3K::TRIPLES..], row, column) as i32
     }
 
     fn scale(group: &[u8], _: &[u8], row: usize) -> f32 {
         half_at(group, row)
+    }
+
+    fn offset(group: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
+        let scale = sub_scales::get(block, row, 16 * half) as i8;
+        half_at(group, row) * -4.0 * scale as f32
     }
 }

@@ -1,19 +1,20 @@
 //! Products with dense weights: the lanes of two registers are the eight rows of a panel, so nothing is ever added across
 //! lanes.
 
-use super::unpack::Eight;
+use super::pieces::{Eight, brain_halves, halves, small_floats, times};
 use crate::kernels::linear::Linear;
-use crate::lanes::widen_halves;
 use crate::memory::Rows;
-use crate::pack::PANEL;
+use crate::pack::layout::F8;
+use crate::pack::{BLOCK, PANEL};
 use std::arch::aarch64::*;
 use std::ops::Range;
 
 pub trait DenseElement {
-    const BYTES: usize;
+    /// One column of eight rows.
+    ///
     /// # Safety
-    /// Eight elements can be read at `p`.
-    unsafe fn load(p: *const u8) -> Eight;
+    /// `panel` is one of this type and has the column.
+    unsafe fn load(panel: *const u8, column: usize) -> Eight;
 }
 
 pub struct F32;
@@ -21,35 +22,44 @@ pub struct F16;
 pub struct Bf16;
 
 impl DenseElement for F32 {
-    const BYTES: usize = 4;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> Eight {
+    unsafe fn load(panel: *const u8, column: usize) -> Eight {
         // SAFETY: the caller's promise.
-        unsafe { [vld1q_f32(p.cast()), vld1q_f32(p.add(16).cast())] }
+        unsafe {
+            let p = panel.cast::<f32>().add(PANEL * column);
+            [vld1q_f32(p), vld1q_f32(p.add(4))]
+        }
     }
 }
 
 impl DenseElement for F16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> Eight {
+    unsafe fn load(panel: *const u8, column: usize) -> Eight {
         // SAFETY: the caller's promise.
-        unsafe { widen_halves(p.cast()) }
+        unsafe { halves(panel.add(2 * PANEL * column)) }
     }
 }
 
 impl DenseElement for Bf16 {
-    const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> Eight {
+    unsafe fn load(panel: *const u8, column: usize) -> Eight {
+        // SAFETY: the caller's promise.
+        unsafe { brain_halves(panel.add(2 * PANEL * column)) }
+    }
+}
+
+impl DenseElement for F8 {
+    #[inline(always)]
+    unsafe fn load(panel: *const u8, column: usize) -> Eight {
         // SAFETY: the caller's promise.
         unsafe {
-            // The upper half of an f32.
-            let (values, zero) = (vld1q_u16(p.cast()), vdupq_n_u16(0));
-            [
-                vreinterpretq_f32_u16(vzip1q_u16(zero, values)),
-                vreinterpretq_f32_u16(vzip2q_u16(zero, values)),
-            ]
+            let block = panel.add(column / BLOCK * F8::BLOCK_BYTES);
+            let scales = block.cast::<f32>();
+            let scales = [vld1q_f32(scales), vld1q_f32(scales.add(4))];
+            times(
+                scales,
+                small_floats(block.add(F8::VALUES + PANEL * (column % BLOCK))),
+            )
         }
     }
 }
@@ -106,7 +116,7 @@ unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
         macro_rules! add_column {
             ($x:ident, $lane:literal) => {
                 for p in 0..P {
-                    let w = E::load(panels[p].add((column + $lane) * PANEL * E::BYTES));
+                    let w = E::load(panels[p], column + $lane);
                     for m in 0..M {
                         for half in 0..2 {
                             let sum = &mut sums[m][p][half];

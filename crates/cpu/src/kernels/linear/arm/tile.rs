@@ -68,17 +68,23 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
                 let dots = products::<W, D, M>(block, rows, b);
-                let (scale, offset) = W::scales(group.as_ptr(), block);
+                let scale = W::scales(group.as_ptr(), block);
+                let [offset, first] = W::both_offsets(group.as_ptr(), block);
                 for m in 0..M {
                     // The block's scale, and the sum that offsets take.
                     let x = vld1_f32(&raw const (*rows[m].add(b)).scale);
+                    let first_sum = (*rows[m].add(b)).first_sum;
                     for half in 0..2 {
                         let dot = vcvtq_f32_s32(dots[m][half]);
                         let scale = vmulq_lane_f32::<0>(scale[half], x);
-                        totals[m][half] = vfmaq_f32(totals[m][half], dot, scale);
-                        if W::HAS_OFFSET {
-                            totals[m][half] = vfmaq_lane_f32::<1>(totals[m][half], offset[half], x);
+                        let mut total = vfmaq_f32(totals[m][half], dot, scale);
+                        if W::OFFSETS > 0 {
+                            total = vfmaq_lane_f32::<1>(total, offset[half], x);
                         }
+                        if W::OFFSETS == 2 {
+                            total = vfmaq_n_f32(total, first[half], first_sum);
+                        }
+                        totals[m][half] = total;
                     }
                 }
                 b += 1;

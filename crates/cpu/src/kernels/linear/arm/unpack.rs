@@ -1,34 +1,59 @@
 //! Quantized weights as registers of signed bytes: one implementation per type, for few and for many rows alike.
 //!
-//! A register holds four columns of four rows, as the panels do. Every type's integers fit a byte; the sub-scales of Q6_K
-//! multiply the exact product of 16 columns, which keeps the sum below 2 * 128 * 16 * 32 * 16256 < 2^31.
+//! A register holds four columns of four rows, as the panels do. Every type's integers fit a byte; the sub-scales of Q3_K and
+//! Q6_K multiply the exact product of 16 columns, which keeps the sum below 2 * 128 * 16 * 32 * 16256 < 2^31.
 
 use super::dot::Dot;
-use crate::lanes::widen_halves;
+use super::pieces::*;
 use crate::pack::PANEL;
-use crate::pack::layout::{q4_0, q4_1, q4_k, q6_k, q8_0};
+use crate::pack::layout::{
+    Affine8, Iq4Nl, Iq4Xs, Layout, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+    Zero4,
+};
+use mettle_tensor::blocks::{iq4_nl, mxfp4};
 use std::arch::aarch64::*;
 
-/// A value for each row of a panel.
-pub type Eight = [float32x4_t; 2];
-
-pub trait Unpack {
-    /// Blocks that share a header, and their bytes with it.
-    const GROUP_BLOCKS: usize = 1;
-    const GROUP_BYTES: usize;
-    /// Bytes before the first block of a group, and of each block.
-    const HEADER: usize = 0;
-    const BLOCK_BYTES: usize = Self::GROUP_BYTES;
-    /// Whether a value is `scale * integer + offset`, or just `scale * integer`.
-    const HAS_OFFSET: bool = false;
+pub trait Unpack: Groups {
     /// Whether each half of a block has an integer scale of its own.
     const HAS_SUB_SCALES: bool = false;
 
-    /// Scales and offsets of the eight rows.
+    /// Scales of the eight rows.
     ///
     /// # Safety
     /// `group` is a whole group in this type's layout, and `block` one of its blocks (so for all).
-    unsafe fn scales(group: *const u8, block: *const u8) -> (Eight, Eight);
+    unsafe fn scales(group: *const u8, block: *const u8) -> Eight;
+
+    /// Offsets of the eight rows and a half of the columns.
+    ///
+    /// # Safety
+    /// As for `scales`, and `half < 2`.
+    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize) -> Eight {
+        unreachable!("this type has none")
+    }
+
+    /// What is added to a row's sum for the offsets: times the sum of all integers, and of the first half's.
+    ///
+    /// # Safety
+    /// As for `scales`.
+    #[inline(always)]
+    unsafe fn both_offsets(group: *const u8, block: *const u8) -> [Eight; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let none = [vdupq_n_f32(0.0); 2];
+            match Self::OFFSETS {
+                0 => [none, none],
+                1 => [Self::offsets(group, block, 1), none],
+                _ => {
+                    let last = Self::offsets(group, block, 1);
+                    let first = Self::offsets(group, block, 0);
+                    [
+                        last,
+                        [vsubq_f32(first[0], last[0]), vsubq_f32(first[1], last[1])],
+                    ]
+                }
+            }
+        }
+    }
 
     /// Columns `8c..8c + 8` of a block: the first four of rows 0..4, of rows 4..8, the last four of rows 0..4, of 4..8.
     ///
@@ -55,217 +80,182 @@ pub trait Unpack {
     }
 }
 
-/// Eight scales, which are all there is.
-#[inline(always)]
-unsafe fn scales_alone(p: *const u8) -> (Eight, Eight) {
-    // SAFETY: the caller reads inside its block.
-    let scales = unsafe { widen_halves(p.cast()) };
-    (scales, scales)
+/// Where blocks lie: packed, as a `Layout` says, or unpacked into the cache.
+pub trait Groups {
+    /// Blocks that share a header, and their bytes with it.
+    const GROUP_BLOCKS: usize;
+    const GROUP_BYTES: usize;
+    /// Bytes before the first block of a group, and of each block.
+    const HEADER: usize;
+    const BLOCK_BYTES: usize;
+    /// As in `Layout`.
+    const OFFSETS: usize;
 }
 
-/// Eight scales, then eight offsets.
-#[inline(always)]
-unsafe fn scales_and_offsets(p: *const u8) -> (Eight, Eight) {
-    // SAFETY: the caller reads inside its block.
-    unsafe {
-        (
-            widen_halves(p.cast()),
-            widen_halves(p.add(2 * PANEL).cast()),
-        )
-    }
+impl<L: Layout> Groups for L {
+    const GROUP_BLOCKS: usize = L::GROUP_BLOCKS;
+    const GROUP_BYTES: usize = L::GROUP_BYTES;
+    const HEADER: usize = L::HEADER;
+    const BLOCK_BYTES: usize = L::BLOCK_BYTES;
+    const OFFSETS: usize = L::OFFSETS;
 }
 
-/// 64 bytes as they are.
-#[inline(always)]
-pub unsafe fn four_registers(p: *const u8) -> [int8x16_t; 4] {
-    // SAFETY: the caller reads inside its block.
-    unsafe {
-        let p = p.cast();
+/// The methods of a type, each the caller's promise handed on.
+macro_rules! unpack {
+    ($type:ident {
+        scales: |$g:pat_param, $b:pat_param| $scales:expr,
+        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
+        $(sub_scales: |$sb:ident, $sub_half:ident| $sub_scales:expr,)?
+        eight: |$block:ident, $c:ident| $eight:expr,
+    }) => {
+        impl Unpack for $type {
+            $(const HAS_SUB_SCALES: bool = !stringify!($sub_half).is_empty();)?
+
+            #[inline(always)]
+            unsafe fn scales($g: *const u8, $b: *const u8) -> Eight {
+                // SAFETY: the caller's promise.
+                unsafe { $scales }
+            }
+
+            $(#[inline(always)]
+            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize) -> Eight {
+                // SAFETY: the caller's promise.
+                unsafe { $offsets }
+            })?
+
+            $(#[inline(always)]
+            unsafe fn sub_scales($sb: *const u8, $sub_half: usize) -> [int32x4_t; 2] {
+                // SAFETY: the caller's promise.
+                unsafe { $sub_scales }
+            })?
+
+            #[inline(always)]
+            unsafe fn eight($block: *const u8, $c: usize) -> [int8x16_t; 4] {
+                // SAFETY: the caller's promise.
+                unsafe { $eight }
+            }
+        }
+    };
+}
+
+unpack!(Q4_0 {
+    scales: |_, block| halves(block),
+    eight: |block, c| minus(nibbles(block.add(Q4_0::NIBBLES), c), 8),
+});
+
+unpack!(Q4_1 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| halves(block.add(2 * PANEL)),
+    eight: |block, c| minus(nibbles(block.add(Q4_1::NIBBLES), c), 0),
+});
+
+unpack!(Q5_0 {
+    scales: |_, block| halves(block),
+    eight: |block, c| {
+        let high = bits(block.add(Q5_0::BITS), c);
+        minus(or(nibbles(block.add(Q5_0::NIBBLES), c), high), 16)
+    },
+});
+
+unpack!(Q5_1 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| halves(block.add(2 * PANEL)),
+    eight: |block, c| {
+        let high = bits(block.add(Q5_1::BITS), c);
+        minus(or(nibbles(block.add(Q5_1::NIBBLES), c), high), 0)
+    },
+});
+
+unpack!(Q8_0 {
+    scales: |_, block| halves(block),
+    eight: |block, c| four_registers(block.add(Q8_0::VALUES + 64 * c)),
+});
+
+unpack!(Affine8 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| {
+        let (scale, offset) = (halves(block), halves(block.add(2 * PANEL)));
+        // Exact products, so that fusing them changes nothing.
         [
-            vld1q_s8(p),
-            vld1q_s8(p.add(16)),
-            vld1q_s8(p.add(32)),
-            vld1q_s8(p.add(48)),
+            vfmaq_n_f32(offset[0], scale[0], 128.0),
+            vfmaq_n_f32(offset[1], scale[1], 128.0),
         ]
-    }
-}
+    },
+    eight: |block, c| four_registers(block.add(Affine8::VALUES + 64 * c)),
+});
 
-/// Eight bytes, widened.
-#[inline(always)]
-unsafe fn bytes(p: *const u8) -> Eight {
-    // SAFETY: the caller reads inside its block.
-    unsafe {
-        let words = vmovl_u8(vld1_u8(p));
-        [
-            vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))),
-            vcvtq_f32_u32(vmovl_high_u16(words)),
-        ]
-    }
-}
+unpack!(Zero4 {
+    scales: |_, block| halves(block),
+    offsets: |_, block, _| negative(times(halves(block), bytes(block.add(Zero4::ZEROS)))),
+    eight: |block, c| minus(nibbles(block.add(Zero4::NIBBLES), c), 0),
+});
 
-/// The 4-bit values of chunk `c`, each in a byte.
-#[inline(always)]
-unsafe fn nibbles(chunks: *const u8, c: usize) -> [uint8x16_t; 4] {
-    // SAFETY: the caller gives four chunks of 32 bytes.
-    unsafe {
-        let (top, bottom) = (
-            vld1q_u8(chunks.add(32 * c)),
-            vld1q_u8(chunks.add(32 * c + 16)),
-        );
-        let mask = vdupq_n_u8(15);
-        [
-            vandq_u8(top, mask),
-            vandq_u8(bottom, mask),
-            vshrq_n_u8::<4>(top),
-            vshrq_n_u8::<4>(bottom),
-        ]
-    }
-}
-
-/// Values minus an offset, as signed bytes.
-#[inline(always)]
-unsafe fn minus(values: [uint8x16_t; 4], offset: u8) -> [int8x16_t; 4] {
-    // SAFETY: every processor of this architecture has NEON.
-    unsafe {
-        let mut signed = [vdupq_n_s8(0); 4];
+unpack!(Q2K {
+    scales: |group, _| halves(group),
+    offsets: |group, block, half| {
+        let mins = nibbles_of_half(block.add(Q2K::MINS), half);
+        negative(times(halves(group.add(2 * PANEL)), widened(mins)))
+    },
+    eight: |block, c| {
+        // At most 3 * 15: a byte holds the product.
+        let scales = nibbles_of_half(block, c / 2);
+        let scales = [spread(scales, 0), spread(scales, 4)];
+        let mut values = bit_pairs(block.add(Q2K::PAIRS), c);
         for i in 0..4 {
-            signed[i] = vreinterpretq_s8_u8(vsubq_u8(values[i], vdupq_n_u8(offset)));
+            values[i] = vmulq_u8(values[i], scales[i % 2]);
         }
-        signed
-    }
-}
+        minus(values, 0)
+    },
+});
 
-pub struct Q4_0;
+unpack!(Q3K {
+    scales: |group, _| halves(group),
+    offsets: |group, block, half| {
+        let lowered = halves(group);
+        let lowered = [vmulq_n_f32(lowered[0], -4.0), vmulq_n_f32(lowered[1], -4.0)];
+        times(lowered, signed_bytes(block.add(PANEL * half)))
+    },
+    sub_scales: |block, half| signed_scales(block, half),
+    eight: |block, c| minus(triples(block.add(Q3K::TRIPLES), c), 0),
+});
 
-impl Unpack for Q4_0 {
-    const GROUP_BYTES: usize = q4_0::BYTES;
+unpack!(Q4K {
+    scales: |group, block| times(halves(group), bytes(block)),
+    offsets: |group, block, _| {
+        negative(times(halves(group.add(2 * PANEL)), bytes(block.add(PANEL))))
+    },
+    eight: |block, c| minus(nibbles(block.add(Q4K::NIBBLES), c), 0),
+});
 
-    #[inline(always)]
-    unsafe fn scales(_: *const u8, block: *const u8) -> (Eight, Eight) {
-        // SAFETY: the caller's promise.
-        unsafe { scales_alone(block) }
-    }
+unpack!(Q5K {
+    scales: |group, block| Q4K::scales(group, block),
+    offsets: |group, block, half| Q4K::offsets(group, block, half),
+    eight: |block, c| {
+        let high = bits(block.add(Q5K::BITS), c);
+        minus(or(nibbles(block.add(Q5K::NIBBLES), c), high), 0)
+    },
+});
 
-    #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { minus(nibbles(block.add(q4_0::NIBBLES), c), 8) }
-    }
-}
+unpack!(Q6K {
+    scales: |group, _| halves(group),
+    sub_scales: |block, half| signed_scales(block, half),
+    eight: |block, c| {
+        let high = bit_pairs(block.add(Q6K::PAIRS), c).map(|pairs| vshlq_n_u8::<4>(pairs));
+        minus(or(nibbles(block.add(Q6K::NIBBLES), c), high), 32)
+    },
+});
 
-pub struct Q4_1;
+unpack!(Iq4Nl {
+    scales: |_, block| halves(block),
+    eight: |block, c| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Nl::NIBBLES), c)),
+});
 
-impl Unpack for Q4_1 {
-    const GROUP_BYTES: usize = q4_1::BYTES;
-    const HAS_OFFSET: bool = true;
+unpack!(Iq4Xs {
+    scales: |group, block| times(halves(group), signed_bytes(block)),
+    eight: |block, c| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Xs::NIBBLES), c)),
+});
 
-    #[inline(always)]
-    unsafe fn scales(_: *const u8, block: *const u8) -> (Eight, Eight) {
-        // SAFETY: the caller's promise.
-        unsafe { scales_and_offsets(block) }
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { minus(nibbles(block.add(q4_1::NIBBLES), c), 0) }
-    }
-}
-
-pub struct Q8_0;
-
-impl Unpack for Q8_0 {
-    const GROUP_BYTES: usize = q8_0::BYTES;
-
-    #[inline(always)]
-    unsafe fn scales(_: *const u8, block: *const u8) -> (Eight, Eight) {
-        // SAFETY: the caller's promise.
-        unsafe { scales_alone(block) }
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { four_registers(block.add(q8_0::QUANTS + 64 * c)) }
-    }
-}
-
-pub struct Q4K;
-
-impl Unpack for Q4K {
-    const GROUP_BLOCKS: usize = 8;
-    const GROUP_BYTES: usize = q4_k::BYTES;
-    const HEADER: usize = q4_k::HEADER;
-    const BLOCK_BYTES: usize = q4_k::BLOCK_BYTES;
-    const HAS_OFFSET: bool = true;
-
-    #[inline(always)]
-    unsafe fn scales(group: *const u8, block: *const u8) -> (Eight, Eight) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (mut scale, mut offset) = scales_and_offsets(group);
-            let (factor, min) = (bytes(block), bytes(block.add(PANEL)));
-            for i in 0..2 {
-                scale[i] = vmulq_f32(scale[i], factor[i]);
-                offset[i] = vnegq_f32(vmulq_f32(offset[i], min[i]));
-            }
-            (scale, offset)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { minus(nibbles(block.add(2 * PANEL), c), 0) }
-    }
-}
-
-pub struct Q6K;
-
-impl Unpack for Q6K {
-    const GROUP_BLOCKS: usize = 8;
-    const GROUP_BYTES: usize = q6_k::BYTES;
-    const HEADER: usize = q6_k::HEADER;
-    const BLOCK_BYTES: usize = q6_k::BLOCK_BYTES;
-    const HAS_SUB_SCALES: bool = true;
-
-    #[inline(always)]
-    unsafe fn scales(group: *const u8, _: *const u8) -> (Eight, Eight) {
-        // SAFETY: the caller's promise.
-        unsafe { scales_alone(group) }
-    }
-
-    #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut values = nibbles(block.add(2 * PANEL), c);
-            let mask = vdupq_n_u8(0x30);
-            for rows in 0..2 {
-                let high = vld1q_u8(block.add(q6_k::HIGH + 32 * (c / 2) + 16 * rows));
-                // Bit pairs 2(c % 2) and 2(c % 2) + 1 of each byte, moved to bits 4 and 5.
-                let (first, second) = match c % 2 {
-                    0 => (vshlq_n_u8::<4>(high), vshlq_n_u8::<2>(high)),
-                    _ => (high, vshrq_n_u8::<2>(high)),
-                };
-                values[rows] = vorrq_u8(values[rows], vandq_u8(first, mask));
-                values[2 + rows] = vorrq_u8(values[2 + rows], vandq_u8(second, mask));
-            }
-            minus(values, 32)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sub_scales(block: *const u8, half: usize) -> [int32x4_t; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let pairs = vreinterpretq_s16_s8(vld1q_s8(block.cast()));
-            // Little end first: the scale of the first half is the low byte of its pair.
-            let scales = match half {
-                0 => vshrq_n_s16::<8>(vshlq_n_s16::<8>(pairs)),
-                _ => vshrq_n_s16::<8>(pairs),
-            };
-            [vmovl_s16(vget_low_s16(scales)), vmovl_high_s16(scales)]
-        }
-    }
-}
+unpack!(Mxfp4 {
+    scales: |_, block| brain_halves(block),
+    eight: |block, c| look_up(&mxfp4::DOUBLED, nibbles(block.add(Mxfp4::NIBBLES), c)),
+});

@@ -1,23 +1,24 @@
 //! Weights unpacked into the cache, for many rows: bytes in the order of the instruction set, scales in f32.
 
 use super::dot::Dot;
-use super::unpack::{Eight, Unpack, four_registers};
+use super::pieces::{Eight, four_registers};
+use super::unpack::{Groups, Unpack};
 use crate::memory::AlignedBytes;
 use crate::pack::{BLOCK, PANEL};
 use mettle_plan::BackendError;
 use std::arch::aarch64::*;
 use std::marker::PhantomData;
 
-/// Blocks that are unpacked at a time, whole groups of any type: 24 KB, in first-level caches of 64 KB and more.
+/// Blocks that are unpacked at a time, whole groups of any type: 28 KB, in first-level caches of 64 KB and more.
 pub const CHUNK: usize = 64;
 
 /// Rows that go over one chunk.
 pub const ROWS: usize = 128;
 
-/// Parts of a block: integers, scales, offsets, two sets of sub-scales.
+/// Parts of a block: integers, scales, two sets of offsets, two of sub-scales.
 const SCALES: usize = BLOCK * PANEL;
 const OFFSETS: usize = SCALES + 4 * PANEL;
-const SUB_SCALES: usize = OFFSETS + 4 * PANEL;
+const SUB_SCALES: usize = OFFSETS + 2 * 4 * PANEL;
 const BYTES: usize = SUB_SCALES + 2 * 4 * PANEL;
 
 /// One thread's unpacked weights, and its sums that wait between one chunk and the next.
@@ -64,10 +65,14 @@ impl WidePanel {
                             vst1q_s8(out.add(64 * c + 16 * i).cast(), w[i]);
                         }
                     }
-                    let (scale, offset) = W::scales(group.as_ptr(), block);
+                    let scale = W::scales(group.as_ptr(), block);
+                    let offsets = W::both_offsets(group.as_ptr(), block);
                     for i in 0..2 {
                         vst1q_f32(out.add(SCALES + 16 * i).cast(), scale[i]);
-                        vst1q_f32(out.add(OFFSETS + 16 * i).cast(), offset[i]);
+                        for (which, offset) in offsets.iter().enumerate() {
+                            let place = OFFSETS + 32 * which + 16 * i;
+                            vst1q_f32(out.add(place).cast(), offset[i]);
+                        }
                     }
                     for half in 0..if W::HAS_SUB_SCALES { 2 } else { 0 } {
                         let scales = W::sub_scales(block, half);
@@ -87,20 +92,38 @@ impl WidePanel {
 /// Blocks of `W` as `WidePanel` holds them.
 pub struct Wide<W>(PhantomData<W>);
 
-impl<W: Unpack> Unpack for Wide<W> {
+impl<W: Unpack> Groups for Wide<W> {
+    const GROUP_BLOCKS: usize = 1;
     const GROUP_BYTES: usize = BYTES;
-    const HAS_OFFSET: bool = W::HAS_OFFSET;
+    const HEADER: usize = 0;
+    const BLOCK_BYTES: usize = BYTES;
+    const OFFSETS: usize = W::OFFSETS;
+}
+
+/// Eight f32 as they are.
+#[inline(always)]
+unsafe fn eight_at(p: *const u8) -> Eight {
+    // SAFETY: the caller reads inside its block.
+    unsafe { [vld1q_f32(p.cast()), vld1q_f32(p.add(16).cast())] }
+}
+
+impl<W: Unpack> Unpack for Wide<W> {
     const HAS_SUB_SCALES: bool = W::HAS_SUB_SCALES;
 
     #[inline(always)]
-    unsafe fn scales(_: *const u8, block: *const u8) -> (Eight, Eight) {
+    unsafe fn scales(_: *const u8, block: *const u8) -> Eight {
+        // SAFETY: the caller's promise.
+        unsafe { eight_at(block.add(SCALES)) }
+    }
+
+    #[inline(always)]
+    unsafe fn both_offsets(_: *const u8, block: *const u8) -> [Eight; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let (scale, offset) = (block.add(SCALES).cast(), block.add(OFFSETS).cast::<f32>());
-            (
-                [vld1q_f32(scale), vld1q_f32(scale.add(4))],
-                [vld1q_f32(offset), vld1q_f32(offset.add(4))],
-            )
+            [
+                eight_at(block.add(OFFSETS)),
+                eight_at(block.add(OFFSETS + 32)),
+            ]
         }
     }
 

@@ -16,6 +16,16 @@ pub trait DenseElement {
     /// # Safety
     /// `panel` is one of this type and has the column; the processor has AVX2 and F16C.
     unsafe fn load(panel: *const u8, column: usize) -> __m256;
+
+    /// Two columns, the first of which has an even number.
+    ///
+    /// # Safety
+    /// As for `load`.
+    #[inline(always)]
+    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [Self::load(panel, column), Self::load(panel, column + 1)] }
+    }
 }
 
 pub struct F32;
@@ -49,14 +59,24 @@ impl DenseElement for Bf16 {
 impl DenseElement for F8 {
     #[inline(always)]
     unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+        // SAFETY: blocks have even numbers of columns, so the other of the two is there.
+        unsafe { Self::load_two(panel, column & !1)[column % 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             let block = panel.add(column / BLOCK * F8::BLOCK_BYTES);
-            let bytes = _mm_loadl_epi64(block.add(F8::VALUES + PANEL * (column % BLOCK)).cast());
+            let bytes = _mm_loadu_si128(block.add(F8::VALUES + PANEL * (column % BLOCK)).cast());
             // The sign goes to bit 15, and its copy from bit 14; exponent and fraction fall into place.
-            let wide = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(bytes));
-            let half = _mm_and_si128(wide, _mm_set1_epi16(!0x4000));
-            _mm256_mul_ps(_mm256_loadu_ps(block.cast()), _mm256_cvtph_ps(half))
+            let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
+            let half = _mm256_and_si256(wide, _mm256_set1_epi16(!0x4000));
+            let scales = _mm256_loadu_ps(block.cast());
+            [
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scales),
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256::<1>(half)), scales),
+            ]
         }
     }
 }
@@ -117,17 +137,25 @@ unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
     let rows: [&[f32]; M] = std::array::from_fn(|m| unsafe { x.row(first + m) });
     let rows = rows.map(|row| row[..weights.columns].as_ptr());
     let mut sums = [[_mm256_setzero_ps(); P]; M];
-    for column in 0..weights.columns {
-        // SAFETY: a panel has eight elements for each of its columns, a row one.
-        unsafe {
-            let mut w = [_mm256_setzero_ps(); P];
+    let pairs = weights.columns / 2 * 2;
+    // SAFETY: a panel has eight elements for each of its columns, a row one.
+    unsafe {
+        for column in (0..pairs).step_by(2) {
             for p in 0..P {
-                w[p] = E::load(panels[p], column);
+                let w = E::load_two(panels[p], column);
+                for m in 0..M {
+                    for i in 0..2 {
+                        let x = _mm256_broadcast_ss(&*rows[m].add(column + i));
+                        sums[m][p] = _mm256_fmadd_ps(w[i], x, sums[m][p]);
+                    }
+                }
             }
+        }
+        if pairs < weights.columns {
             for m in 0..M {
-                let x = _mm256_broadcast_ss(&*rows[m].add(column));
+                let x = _mm256_broadcast_ss(&*rows[m].add(pairs));
                 for p in 0..P {
-                    sums[m][p] = _mm256_fmadd_ps(w[p], x, sums[m][p]);
+                    sums[m][p] = _mm256_fmadd_ps(E::load(panels[p], pairs), x, sums[m][p]);
                 }
             }
         }

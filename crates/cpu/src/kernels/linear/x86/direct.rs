@@ -2,7 +2,7 @@
 //! written nowhere.
 
 use super::unpack::{Unpack, both_offsets};
-use super::{add_products, lanes, pair};
+use super::{add_products, for_each_eight, lanes, pair};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::linear::Linear;
 use std::arch::x86_64::*;
@@ -24,7 +24,7 @@ pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: 
     unsafe { all_rows::<W, Vnni>(linear, x, panels) }
 }
 
-trait Dot {
+pub trait Dot {
     /// Rows of the largest tile: what the registers hold.
     const ROWS: usize;
 
@@ -33,6 +33,12 @@ trait Dot {
     /// # Safety
     /// The processor has the instructions; eight integers can be read.
     unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16);
+
+    /// Adds the products of two columns with the two integers at `x`.
+    ///
+    /// # Safety
+    /// As for `add`.
+    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i;
 }
 
 struct Avx2;
@@ -47,8 +53,14 @@ impl Dot for Avx2 {
             // Four rows are chains enough, and leave no registers for more.
             let chain = if M < 4 { v % 2 } else { 0 };
             // SAFETY: the caller's promise.
-            sums[chain] = unsafe { add_products(sums[chain], w[v], pair(x.add(2 * v))) };
+            sums[chain] = unsafe { Self::add_two(sums[chain], w[v], x.add(2 * v)) };
         }
+    }
+
+    #[inline(always)]
+    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { add_products(sum, w, pair(x)) }
     }
 }
 
@@ -64,6 +76,12 @@ impl Dot for Vnni {
             sums[0] = add_products_at::<8>(sums[0], w[2], x);
             sums[1] = add_products_at::<12>(sums[1], w[3], x);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { add_products_at::<0>(sum, w, x) }
     }
 }
 
@@ -143,20 +161,28 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                // Two chains of additions a row: one would wait for itself.
-                let mut dots = [[_mm256_setzero_si256(); 2]; M];
-                for c in 0..4 {
-                    let w = W::eight(block, c);
+                let mut dots = [_mm256_setzero_si256(); M];
+                if M == 1 {
+                    let x = (*rows[0].as_ptr().add(b)).integers.as_ptr();
+                    dots[0] = W::one_row::<D>(block, x);
+                } else {
+                    let mut pairs = [[_mm256_setzero_si256(); 2]; M];
+                    for_each_eight!(C, {
+                        let w = W::eight::<C>(block);
+                        for m in 0..M {
+                            let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
+                            D::add::<M>(&mut pairs[m], &w, x);
+                        }
+                    });
                     for m in 0..M {
-                        let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * c);
-                        D::add::<M>(&mut dots[m], &w, x);
+                        dots[m] = _mm256_add_epi32(pairs[m][0], pairs[m][1]);
                     }
                 }
                 let scale = W::scales(group, block);
                 let (offset, first) = both_offsets::<W>(group, block);
                 for m in 0..M {
                     let x = &*rows[m].as_ptr().add(b);
-                    let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(dots[m][0], dots[m][1]));
+                    let dot = _mm256_cvtepi32_ps(dots[m]);
                     let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&x.scale));
                     sums[m] = _mm256_fmadd_ps(dot, scale, sums[m]);
                     if W::OFFSETS > 0 {

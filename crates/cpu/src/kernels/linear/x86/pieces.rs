@@ -7,6 +7,10 @@ use std::arch::x86_64::*;
 
 pub type Pair = [__m256i; 2];
 
+/// Masks that leave only the even or only the odd bytes.
+const EVEN: i32 = 0x8000_8000_u32 as i32;
+const ODD: i32 = 0x0080_0080;
+
 /// Functions of registers or of memory that the caller promised to be there.
 macro_rules! steps {
     ($($(#[$doc:meta])* fn $name:ident $(<const $n:ident: $t:ty>)?($($arg:ident: $type:ty),*) -> $out:ty $body:block)*) => {
@@ -43,10 +47,13 @@ steps! {
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
     }
 
-    /// The high nibbles of eight bytes, widened.
-    fn high_nibbles(p: *const u8) -> __m256 {
+    /// The low nibbles of eight bytes for the first half, the high ones for the last.
+    fn nibbles_of_half(p: *const u8, half: usize) -> __m256i {
         let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-        _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(bytes))
+        match half {
+            0 => _mm256_and_si256(bytes, _mm256_set1_epi32(15)),
+            _ => _mm256_srli_epi32::<4>(bytes),
+        }
     }
 
     fn negative(v: __m256) -> __m256 {
@@ -92,25 +99,42 @@ steps! {
         [_mm256_and_si256(first, mask), _mm256_and_si256(second, mask)]
     }
 
-    /// Single bits, each at bit `TO` of a byte.
-    fn bits<const TO: usize>(chunk: *const u8, c: usize) -> Pair {
-        let bytes = _mm256_loadu_si256(chunk.cast());
-        let mask = _mm256_set1_epi8(1 << TO);
-        let mut pair = [bytes; 2];
-        for i in 0..2 {
-            let from = 2 * c + i;
-            let moved = match from.abs_diff(TO) {
-                // A constant, as `c` is where this is inlined: what crosses into the next byte is masked.
-                0 => bytes,
-                1 => if from > TO { _mm256_srli_epi16::<1>(bytes) } else { _mm256_slli_epi16::<1>(bytes) },
-                2 => if from > TO { _mm256_srli_epi16::<2>(bytes) } else { _mm256_slli_epi16::<2>(bytes) },
-                3 => if from > TO { _mm256_srli_epi16::<3>(bytes) } else { _mm256_slli_epi16::<3>(bytes) },
-                4 => if from > TO { _mm256_srli_epi16::<4>(bytes) } else { _mm256_slli_epi16::<4>(bytes) },
-                _ => _mm256_srli_epi16::<5>(bytes),
-            };
-            pair[i] = _mm256_and_si256(moved, mask);
+    /// 3-bit values, each in a byte.
+    fn triples<const C: usize>(chunks: *const u8) -> Pair {
+        let chunks = chunks.cast::<__m256i>();
+        let mask = _mm256_set1_epi8(7);
+        if C < 3 {
+            let bytes = _mm256_loadu_si256(chunks.add(C));
+            return [
+                _mm256_and_si256(bytes, mask),
+                _mm256_and_si256(_mm256_srli_epi16::<3>(bytes), mask),
+            ];
         }
-        pair
+        let (low, high) = (_mm256_set1_epi8(3), _mm256_set1_epi8(4));
+        let highest = _mm256_loadu_si256(chunks.add(1));
+        or(
+            [
+                _mm256_and_si256(_mm256_srli_epi16::<6>(_mm256_loadu_si256(chunks)), low),
+                _mm256_and_si256(_mm256_srli_epi16::<6>(_mm256_loadu_si256(chunks.add(2))), low),
+            ],
+            [
+                _mm256_and_si256(_mm256_srli_epi16::<4>(highest), high),
+                _mm256_and_si256(_mm256_srli_epi16::<5>(highest), high),
+            ],
+        )
+    }
+
+    /// Single bits, each at bit 4 of a byte; what crosses into the next byte is masked.
+    fn bits<const C: usize>(chunk: *const u8) -> Pair {
+        let bytes = _mm256_loadu_si256(chunk.cast());
+        let (first, second) = match C {
+            0 => (_mm256_slli_epi16::<4>(bytes), _mm256_slli_epi16::<3>(bytes)),
+            1 => (_mm256_slli_epi16::<2>(bytes), _mm256_slli_epi16::<1>(bytes)),
+            2 => (bytes, _mm256_srli_epi16::<1>(bytes)),
+            _ => (_mm256_srli_epi16::<2>(bytes), _mm256_srli_epi16::<3>(bytes)),
+        };
+        let mask = _mm256_set1_epi8(0x10);
+        [_mm256_and_si256(first, mask), _mm256_and_si256(second, mask)]
     }
 
     fn or(a: Pair, b: Pair) -> Pair {
@@ -131,14 +155,18 @@ steps! {
         [_mm256_shuffle_epi8(table, numbers[0]), _mm256_shuffle_epi8(table, numbers[1])]
     }
 
-    /// The sub-scales for columns 8c to 8c + 8, each row's in all of its four bytes.
+    /// The sub-scales for columns 8c to 8c + 8, those of all rows in every eight bytes.
     fn sub_scales(block: *const u8, c: usize) -> __m256i {
-        let scales = _mm_loadl_epi64(block.add(PANEL * (c / 2)).cast());
-        let spread = _mm256_setr_epi8(
-            0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12,
-            0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12,
+        _mm256_set1_epi64x(block.add(PANEL * (c / 2)).cast::<i64>().read_unaligned())
+    }
+
+    /// Each row's sub-scale in its four bytes, or zero where `mask` is set.
+    fn spread(scales: __m256i, mask: i32) -> __m256i {
+        let rows = _mm256_setr_epi32(
+            0, 0x0101_0101, 0x0202_0202, 0x0303_0303, 0x0404_0404, 0x0505_0505, 0x0606_0606, 0x0707_0707,
         );
-        _mm256_shuffle_epi8(_mm256_cvtepu8_epi32(scales), spread)
+        // A place with its highest bit set is zero.
+        _mm256_shuffle_epi8(scales, _mm256_or_si256(rows, _mm256_set1_epi32(mask)))
     }
 
     fn low_nibbles(bytes: __m256i) -> __m256i {
@@ -166,10 +194,9 @@ steps! {
         ]
     }
 
-    /// Unsigned values times scales of at most 127.
+    /// Unsigned values times signed scales.
     fn widen_scaled(values: Pair, scales: __m256i) -> [__m256i; 4] {
-        let mask = _mm256_set1_epi16(0xff);
-        let (even, odd) = (_mm256_and_si256(scales, mask), _mm256_andnot_si256(mask, scales));
+        let (even, odd) = (spread(scales, EVEN), spread(scales, ODD));
         [
             _mm256_maddubs_epi16(values[0], even),
             _mm256_maddubs_epi16(values[0], odd),
@@ -180,9 +207,9 @@ steps! {
 
     /// Signed values (not -128) times signed scales: the scale's sign moves to the value.
     fn widen_signed_scaled(values: Pair, scales: __m256i) -> [__m256i; 4] {
-        let (mask, size) = (_mm256_set1_epi16(0xff), _mm256_abs_epi8(scales));
-        let (even, odd) = (_mm256_and_si256(size, mask), _mm256_andnot_si256(mask, size));
-        let values = [_mm256_sign_epi8(values[0], scales), _mm256_sign_epi8(values[1], scales)];
+        let (size, signs) = (_mm256_abs_epi8(scales), spread(scales, 0));
+        let (even, odd) = (spread(size, EVEN), spread(size, ODD));
+        let values = [_mm256_sign_epi8(values[0], signs), _mm256_sign_epi8(values[1], signs)];
         [
             _mm256_maddubs_epi16(even, values[0]),
             _mm256_maddubs_epi16(odd, values[0]),

@@ -2,7 +2,7 @@
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
 use super::unpack::{Unpack, both_offsets};
-use super::{add_products, pair};
+use super::{add_products, for_each_eight, pair};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -210,11 +210,12 @@ unsafe fn widen<W: Unpack>(
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                for c in 0..4 {
-                    for (v, w) in W::eight(block, c).into_iter().enumerate() {
-                        _mm256_store_si256(integers.add((b * STEPS + 4 * c + v) * 2 + p), w);
+                for_each_eight!(C, {
+                    let w = W::eight::<C>(block);
+                    for v in 0..4 {
+                        _mm256_store_si256(integers.add((b * STEPS + 4 * C + v) * 2 + p), w[v]);
                     }
-                }
+                });
                 let at = b * COLUMNS + p * PANEL;
                 let (offset, first) = both_offsets::<W>(group, block);
                 _mm256_store_ps(scales.add(at), W::scales(group, block));

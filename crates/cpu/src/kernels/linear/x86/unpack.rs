@@ -4,6 +4,8 @@
 //! the activations. 16 bits hold every type's integers multiplied by their sub-scale (at most 128 * 32), and `madd` adds
 //! products with 15-bit activations in 32 bits: all exact.
 
+use super::direct::Dot;
+use super::for_each_eight;
 use super::pieces::*;
 use crate::pack::PANEL;
 use crate::pack::layout::{
@@ -29,11 +31,29 @@ pub trait Unpack: Layout {
         unreachable!("{} has no offsets", Self::DTYPE)
     }
 
-    /// Columns `8c..8c + 8` of a block in the pairs (0, 2), (1, 3), (4, 6), (5, 7).
+    /// Columns `8C..8C + 8` of a block in the pairs (0, 2), (1, 3), (4, 6), (5, 7). A constant, since loops over it are not
+    /// always unrolled, and shifts by what is known only at run time cost much.
     ///
     /// # Safety
-    /// As for `scales`, and `c < 4`.
-    unsafe fn eight(block: *const u8, c: usize) -> [__m256i; 4];
+    /// As for `scales`, and `C < 4`.
+    unsafe fn eight<const C: usize>(block: *const u8) -> [__m256i; 4];
+
+    /// The exact products of a block with the integers of one row.
+    ///
+    /// # Safety
+    /// As for `scales`; the processor has what `D` needs, and 32 integers can be read.
+    #[inline(always)]
+    unsafe fn one_row<D: Dot>(block: *const u8, x: *const i16) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Two chains of additions: one would wait for itself.
+            let mut dots = [_mm256_setzero_si256(); 2];
+            for_each_eight!(C, {
+                D::add::<1>(&mut dots, &Self::eight::<C>(block), x.add(8 * C));
+            });
+            _mm256_add_epi32(dots[0], dots[1])
+        }
+    }
 }
 
 /// What `Linear` adds to a row's sum for a block's offsets: times the sum of all integers, and of the first half's.
@@ -57,11 +77,12 @@ pub unsafe fn both_offsets<W: Unpack>(group: *const u8, block: *const u8) -> (__
     }
 }
 
-/// The two or three methods, each the caller's promise handed on.
+/// The methods of a type, each the caller's promise handed on.
 macro_rules! unpack {
     ($type:ident {
         scales: |$g:pat_param, $b:pat_param| $scales:expr,
         $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
+        $(one_row: |$rb:ident, $x:ident, $d:ident| $one_row:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
     }) => {
         impl Unpack for $type {
@@ -77,8 +98,14 @@ macro_rules! unpack {
                 unsafe { $offsets }
             })?
 
+            $(#[inline(always)]
+            unsafe fn one_row<$d: Dot>($rb: *const u8, $x: *const i16) -> __m256i {
+                // SAFETY: the caller's promise.
+                unsafe { $one_row }
+            })?
+
             #[inline(always)]
-            unsafe fn eight($block: *const u8, $c: usize) -> [__m256i; 4] {
+            unsafe fn eight<const $c: usize>($block: *const u8) -> [__m256i; 4] {
                 // SAFETY: the caller's promise.
                 unsafe { $eight }
             }
@@ -88,21 +115,21 @@ macro_rules! unpack {
 
 unpack!(Q4_0 {
     scales: |_, block| halves(block),
-    eight: |block, c| widen_signed(minus(nibble_pair(block.add(Q4_0::NIBBLES), c), 8)),
+    eight: |block, C| widen_signed(minus(nibble_pair(block.add(Q4_0::NIBBLES), C), 8)),
 });
 
 unpack!(Q4_1 {
     scales: |_, block| halves(block),
     offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, c| nibbles(block.add(Q4_1::NIBBLES), c),
+    eight: |block, C| nibbles(block.add(Q4_1::NIBBLES), C),
 });
 
 unpack!(Q5_0 {
     scales: |_, block| halves(block),
-    eight: |block, c| {
-        let high = bits::<4>(block.add(Q5_0::BITS), c);
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5_0::BITS));
         widen_signed(minus(
-            or(nibble_pair(block.add(Q5_0::NIBBLES), c), high),
+            or(nibble_pair(block.add(Q5_0::NIBBLES), C), high),
             16,
         ))
     },
@@ -111,15 +138,15 @@ unpack!(Q5_0 {
 unpack!(Q5_1 {
     scales: |_, block| halves(block),
     offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, c| {
-        let high = bits::<4>(block.add(Q5_1::BITS), c);
-        widen_unsigned(or(nibble_pair(block.add(Q5_1::NIBBLES), c), high))
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5_1::BITS));
+        widen_unsigned(or(nibble_pair(block.add(Q5_1::NIBBLES), C), high))
     },
 });
 
 unpack!(Q8_0 {
     scales: |_, block| halves(block),
-    eight: |block, c| widen_signed(byte_pair(block.add(Q8_0::VALUES), c)),
+    eight: |block, C| widen_signed(byte_pair(block.add(Q8_0::VALUES), C)),
 });
 
 unpack!(Affine8 {
@@ -128,7 +155,7 @@ unpack!(Affine8 {
         let lowered = _mm256_mul_ps(halves(block), _mm256_set1_ps(128.0));
         _mm256_add_ps(lowered, halves(block.add(2 * PANEL)))
     },
-    eight: |block, c| widen_signed(byte_pair(block.add(Affine8::VALUES), c)),
+    eight: |block, C| widen_signed(byte_pair(block.add(Affine8::VALUES), C)),
 });
 
 unpack!(Zero4 {
@@ -137,77 +164,106 @@ unpack!(Zero4 {
         let zeros = unsigned_bytes(block.add(Zero4::ZEROS));
         negative(_mm256_mul_ps(halves(block), zeros))
     },
-    eight: |block, c| nibbles(block.add(Zero4::NIBBLES), c),
+    eight: |block, C| nibbles(block.add(Zero4::NIBBLES), C),
 });
 
 unpack!(Q2K {
     scales: |group, _| halves(group),
     offsets: |group, block, half| {
-        let mins = high_nibbles(block.add(PANEL * half));
-        negative(_mm256_mul_ps(halves(group.add(2 * PANEL)), mins))
+        let mins = _mm256_cvtepi32_ps(nibbles_of_half(block.add(Q2K::MINS), half));
+        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
     },
-    eight: |block, c| {
-        let scales = low_nibbles(sub_scales(block, c));
-        widen_scaled(bit_pairs(block.add(Q2K::PAIRS), c), scales)
+    one_row: |block, x, D| {
+        // Bit pairs are not moved but weighed: 1, 4, 16 and 64 times what they stand for. Sums are multiplied by 4 on the
+        // way from one to the next, so all are 64 times too large in the end: at most 64 * 32 * 45 * 16256 < 2^31.
+        let mut total = _mm256_setzero_si256();
+        for half in 0..2 {
+            let even = _mm256_loadu_si256(block.add(Q2K::PAIRS + 32 * half).cast());
+            let odd = _mm256_srli_epi16::<8>(even);
+            let mut sum = _mm256_setzero_si256();
+            for p in 0..4 {
+                let mask = _mm256_set1_epi16(3 << (2 * p));
+                let x = x.add(16 * half + 4 * p);
+                sum = _mm256_slli_epi32::<2>(sum);
+                sum = D::add_two(sum, _mm256_and_si256(even, mask), x);
+                sum = D::add_two(sum, _mm256_and_si256(odd, mask), x.add(2));
+            }
+            let scaled = _mm256_mullo_epi32(sum, nibbles_of_half(block, half));
+            total = _mm256_add_epi32(total, scaled);
+        }
+        _mm256_srai_epi32::<6>(total)
+    },
+    eight: |block, C| {
+        let scales = sub_scales(block, 0);
+        let scales = if C < 2 {
+            scales
+        } else {
+            _mm256_srli_epi16::<4>(scales)
+        };
+        widen_scaled(bit_pairs(block.add(Q2K::PAIRS), C), low_nibbles(scales))
     },
 });
 
 unpack!(Q3K {
     scales: |group, _| halves(group),
-    eight: |block, c| {
-        let low = bit_pairs(block.add(Q3K::PAIRS), c);
-        let values = sub(low, bits::<2>(block.add(Q3K::BITS), c));
-        widen_signed_scaled(values, sub_scales(block, c))
+    offsets: |group, block, half| {
+        let lowered = _mm256_mul_ps(halves(group), _mm256_set1_ps(-4.0));
+        _mm256_mul_ps(lowered, signed_bytes(block.add(PANEL * half)))
     },
+    eight: |block, C| widen_scaled(triples::<C>(block.add(Q3K::TRIPLES)), sub_scales(block, C)),
 });
 
 unpack!(Q4K {
     scales: |group, block| _mm256_mul_ps(halves(group), unsigned_bytes(block)),
     offsets: |group, block, _| {
         let mins = unsigned_bytes(block.add(PANEL));
-        negative(_mm256_mul_ps(halves(group.add(2 * PANEL)), mins))
+        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
     },
-    eight: |block, c| nibbles(block.add(Q4K::NIBBLES), c),
+    eight: |block, C| nibbles(block.add(Q4K::NIBBLES), C),
 });
 
 unpack!(Q5K {
     scales: |group, block| Q4K::scales(group, block),
     offsets: |group, block, half| Q4K::offsets(group, block, half),
-    eight: |block, c| {
-        let high = bits::<4>(block.add(Q5K::BITS), c);
-        widen_unsigned(or(nibble_pair(block.add(Q5K::NIBBLES), c), high))
+    eight: |block, C| {
+        let high = bits::<C>(block.add(Q5K::BITS));
+        widen_unsigned(or(nibble_pair(block.add(Q5K::NIBBLES), C), high))
     },
 });
 
 unpack!(Q6K {
     scales: |group, _| halves(group),
-    eight: |block, c| {
-        let high = bit_pairs(block.add(Q6K::PAIRS), c).map(|pairs| _mm256_slli_epi16::<4>(pairs));
-        let values = minus(or(nibble_pair(block.add(Q6K::NIBBLES), c), high), 32);
-        widen_signed_scaled(values, sub_scales(block, c))
+    eight: |block, C| {
+        let [first, second] = bit_pairs(block.add(Q6K::PAIRS), C);
+        let high = [
+            _mm256_slli_epi16::<4>(first),
+            _mm256_slli_epi16::<4>(second),
+        ];
+        let values = minus(or(nibble_pair(block.add(Q6K::NIBBLES), C), high), 32);
+        widen_signed_scaled(values, sub_scales(block, C))
     },
 });
 
 unpack!(Iq4Nl {
     scales: |_, block| halves(block),
-    eight: |block, c| {
-        let numbers = nibble_pair(block.add(Iq4Nl::NIBBLES), c);
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Iq4Nl::NIBBLES), C);
         widen_signed(look_up(&iq4_nl::VALUES, numbers))
     },
 });
 
 unpack!(Iq4Xs {
     scales: |group, block| _mm256_mul_ps(halves(group), signed_bytes(block)),
-    eight: |block, c| {
-        let numbers = nibble_pair(block.add(Iq4Xs::NIBBLES), c);
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Iq4Xs::NIBBLES), C);
         widen_signed(look_up(&iq4_nl::VALUES, numbers))
     },
 });
 
 unpack!(Mxfp4 {
     scales: |_, block| brain_halves(block),
-    eight: |block, c| {
-        let numbers = nibble_pair(block.add(Mxfp4::NIBBLES), c);
+    eight: |block, C| {
+        let numbers = nibble_pair(block.add(Mxfp4::NIBBLES), C);
         widen_signed(look_up(&mxfp4::DOUBLED, numbers))
     },
 });
