@@ -47,19 +47,35 @@ fn texts_that_cannot_be_scored_are_named() {
         let error = mettle.fail(1, &["perplexity", "-m", &llama, file, "-c", context]);
         expected.assert_eq(&error);
     };
-    check(path.to_str().unwrap(), "8", expect![[r#"
+    check(
+        path.to_str().unwrap(),
+        "8",
+        expect![[r#"
         error: HOME/bad.txt is not UTF-8: invalid utf-8 sequence of 1 bytes from index 2
-    "#]]);
+    "#]],
+    );
     std::fs::write(&path, "short").unwrap();
-    check(path.to_str().unwrap(), "8", expect![[r#"
+    check(
+        path.to_str().unwrap(),
+        "8",
+        expect![[r#"
         error: HOME/bad.txt has 5 tokens and a window takes 8; give a longer text or a smaller --context
-    "#]]);
-    check("nowhere.txt", "8", expect![[r#"
+    "#]],
+    );
+    check(
+        "nowhere.txt",
+        "8",
+        expect![[r#"
         error: cannot read nowhere.txt: No such file or directory (os error 2)
-    "#]]);
-    check(&text, "513", expect![[r#"
+    "#]],
+    );
+    check(
+        &text,
+        "513",
+        expect![[r#"
         error: windows of 513 tokens were asked for; the model's context is 512
-    "#]]);
+    "#]],
+    );
     let usage = mettle.fail(2, &["perplexity", "-m", &llama, &text, "-c", "7"]);
     assert!(
         usage.contains("it must be a whole number from 8 on"),
