@@ -6,7 +6,7 @@
 
 mod block;
 
-use self::block::{Block, Halves, Singles, Softmax, Widened, add_block, combine};
+use self::block::{Block, Halves, Singles, Softmax, TOGETHER, Widened, add_block, combine};
 use crate::isa::{Isa, for_each_isa};
 use crate::kv::{HeadOf, KvPool, TOKENS};
 use crate::lanes::Lanes;
@@ -21,7 +21,10 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 3;
 
 /// Query tokens that are computed together and share each block they read.
-pub const TILE: usize = 16;
+pub const TILE: usize = 32;
+
+/// The same where few tokens are computed, so that all threads have some.
+pub const SMALL_TILE: usize = 16;
 
 /// Neighbouring tokens of one sequence, and where their context lies.
 #[derive(Clone, Copy)]
@@ -324,11 +327,11 @@ struct Walk {
 impl Walk {
     /// The first token of the block that a row sees, and the end of those it sees.
     #[inline(always)]
-    fn visible(&self, row: usize) -> (usize, usize) {
+    fn visible(&self, row: usize) -> Range<usize> {
         let seen = self.position + row / self.heads + 1;
         let first = seen.saturating_sub(self.window);
         let end = seen.saturating_sub(self.block).min(TOKENS);
-        (first.saturating_sub(self.block), end)
+        first.saturating_sub(self.block)..end
     }
 
     /// The rows that see a token of the block: early ones may come before it, late ones' windows may start behind it.
@@ -383,44 +386,22 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &
     } = walk.rows();
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
     assert!(scratch.partition.len() >= rows);
-    // SAFETY: the rows' queries, states and sums were checked to exist; blocks hold `dim` x 32 elements.
-    unsafe {
-        macro_rules! rows {
-            ($count:literal) => {
-                let (mut first, mut end) = ([0; $count], [0; $count]);
-                for i in 0..$count {
-                    (first[i], end[i]) = walk.visible(row + i);
-                }
-                add_block::<L, E, $count>(
-                    &block,
-                    scratch.queries.as_ptr().add(row * dim),
-                    first,
-                    end,
-                    walk.softcap,
-                    scratch.partition.as_mut_ptr().add(row),
-                    scratch.partition_out.as_mut_ptr().add(row * dim),
-                );
-                row += $count;
-            };
-        }
-        while row + 3 <= rows {
-            rows!(3);
-        }
-        if row + 2 <= rows {
-            rows!(2);
-        }
-        if row < rows {
-            let (first, end) = walk.visible(row);
-            add_block::<L, E, 1>(
+    while row < rows {
+        let count = TOGETHER.min(rows - row);
+        let visible: [Range<usize>; TOGETHER] =
+            std::array::from_fn(|i| walk.visible((row + i).min(rows - 1)));
+        // SAFETY: the rows' queries and sums were checked to exist; blocks hold `dim` x 32 elements.
+        unsafe {
+            add_block::<L, E>(
                 &block,
                 scratch.queries.as_ptr().add(row * dim),
-                [first],
-                [end],
+                &visible[..count],
                 walk.softcap,
-                scratch.partition.as_mut_ptr().add(row),
+                &mut scratch.partition[row..row + count],
                 scratch.partition_out.as_mut_ptr().add(row * dim),
             );
         }
+        row += count;
     }
 }
 
