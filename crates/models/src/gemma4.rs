@@ -24,7 +24,7 @@ const UNROTATED: f32 = 1e30;
 
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
-    hf_decoder::refuse_quantized(&config)?;
+    hf_decoder::ignore_quantization(&config)?;
     activation(&config)?;
     for key in ["attention_bias", "attention_k_eq_v", "enable_moe_block"] {
         config.must_be(key, false)?;

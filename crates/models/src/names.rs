@@ -79,7 +79,7 @@ impl Names {
                 "per_layer_model_projection",
                 "per_layer_projection_norm",
             ],
-            Names::Gguf => {
+            Names::Gguf | Names::GgufGptOss => {
                 return [
                     "per_layer_token_embd",
                     "per_layer_model_proj",
