@@ -63,7 +63,7 @@ fn keys_that_could_change_the_maths() {
         "llama",
         set("model_type", json!("mamba")),
         expect![
-            "architecture mamba (model_type in config.json) is not supported (supported: gemma2, gemma3, gemma3_text, gemma4_text, llama, mistral, phi3, qwen2, qwen3)"
+            "architecture mamba (model_type in config.json) is not supported (supported: gemma2, gemma3, gemma3_text, gemma4_text, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe)"
         ],
     );
     check_config(
@@ -336,7 +336,7 @@ fn gguf_keys_that_could_change_the_maths() {
         b"\x05\0\0\0\0\0\0\0qwen3",
         b"\x05\0\0\0\0\0\0\0qwen9",
         expect![
-            "architecture qwen9 (general.architecture in the GGUF file) is not supported (supported: gemma2, gemma3, gemma4, llama, phi3, qwen2, qwen3)"
+            "architecture qwen9 (general.architecture in the GGUF file) is not supported (supported: gemma2, gemma3, gemma4, gpt-oss, llama, phi3, qwen2, qwen2moe, qwen3, qwen3moe)"
         ],
     );
     // An unsigned 32-bit 16 becomes 18: more would be rotated than a head has.
@@ -489,7 +489,7 @@ fn quantization_that_cannot_be_read_is_refused_before_the_weights() {
     config["quantization_config"] = json!({"quant_method": "gptq", "bits": 3, "group_size": 128});
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
-    expect!["config.json: quantization_config: gptq (format gptq) with 3 bits is not supported (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3))"]
+    expect!["config.json: quantization_config: gptq (format gptq) with 3 bits is not supported (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3); mxfp4 experts)"]
         .assert_eq(&open_error(folder.path(), OpenOptions::default()));
 }
 
