@@ -20,8 +20,13 @@ const VALUES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 fn two_neighbouring_columns_share_a_byte() {
     // Two experts of three rows of 64 columns.
     let (rows, groups) = (6, 2);
-    let nibbles: Vec<u8> = (0..rows * groups * 32).map(|i| (i * 7 % 16) as u8).collect();
-    let stored: Vec<u8> = nibbles.chunks_exact(2).map(|two| two[0] | two[1] << 4).collect();
+    let nibbles: Vec<u8> = (0..rows * groups * 32)
+        .map(|i| (i * 7 % 16) as u8)
+        .collect();
+    let stored: Vec<u8> = nibbles
+        .chunks_exact(2)
+        .map(|two| two[0] | two[1] << 4)
+        .collect();
     let scales: Vec<u8> = (0..rows * groups).map(|i| 120 + i as u8).collect();
     let written: Vec<Written> = vec![
         ("l.gate_up_proj_blocks", "U8", &[2, 3, 2, 16], stored),
