@@ -41,7 +41,7 @@ pub enum Kernel {
     },
     QkNorm {
         x: Rows,
-        weight: WeightId,
+        weight: Option<WeightId>,
         head_dim: usize,
         offset: f32,
         eps: f32,

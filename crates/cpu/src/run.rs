@@ -11,7 +11,7 @@ use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::program::{Call, Kernel};
-use mettle_plan::{KernelCount, KvLayer, RopeId, StepInput, WeightId};
+use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
 use std::ops::Range;
 
 /// Items of a phase for each thread: enough that one who is late leaves little undone, few enough that taking them costs
@@ -168,12 +168,15 @@ impl<'a> Run<'a> {
                     head_dim,
                     offset,
                     eps,
-                } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        let x = x.row_mut(row);
-                        norm::rms_norm_heads(isa, x, *head_dim, vector(*weight), *offset, *eps);
-                    }
-                }),
+                } => {
+                    let weight = weight.map(vector);
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let x = x.row_mut(row);
+                            norm::rms_norm_heads(isa, x, *head_dim, weight, *offset, *eps);
+                        }
+                    })
+                }
                 Kernel::RopeKvWrite {
                     q,
                     k,
@@ -237,21 +240,27 @@ impl<'a> Run<'a> {
                         out.columns(start, width).row_mut(row),
                     );
                 }),
-                Kernel::Elementwise { expr, a, b, out } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        let x = out.row_mut(row);
-                        // The same columns, or columns apart.
-                        if !a.same(out) {
-                            x.copy_from_slice(a.row(row));
-                        }
-                        match b.map(|b| b.row(row)) {
-                            Some(&[one]) if x.len() > 1 => {
-                                elementwise::apply_one(isa, *expr, x, one)
+                Kernel::Elementwise { expr, a, b, out } => {
+                    let expr = match *expr {
+                        Expr::ScaleBy(weight) => Expr::Scale(vector(weight)[0]),
+                        expr => expr,
+                    };
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let x = out.row_mut(row);
+                            // The same columns, or columns apart.
+                            if !a.same(out) {
+                                x.copy_from_slice(a.row(row));
                             }
-                            b => elementwise::apply(isa, *expr, x, b),
+                            match b.map(|b| b.row(row)) {
+                                Some(&[one]) if x.len() > 1 => {
+                                    elementwise::apply_one(isa, expr, x, one)
+                                }
+                                b => elementwise::apply(isa, expr, x, b),
+                            }
                         }
-                    }
-                }),
+                    })
+                }
                 Kernel::MoeRoute {
                     logits,
                     route,

@@ -3,7 +3,7 @@
 use mettle_kernels::select::padded_head_dim;
 use mettle_plan::{
     Activation, Attention, BackendError, BoundWeight, Dim, Element, Expr, KvElement, KvSource, Op,
-    PageLayout, Plan, PrepareOptions, Retention, Slice,
+    PageLayout, Plan, PrepareOptions, QkNorm, Retention, Slice,
 };
 use mettle_tensor::{DType, TensorSource};
 
@@ -112,7 +112,9 @@ fn op_fault(plan: &Plan, op: &Op) -> Option<String> {
         | Op::Elementwise(_)
         | Op::LmHead(_)
         | Op::RmsNorm(_)
-        | Op::QkNorm(_) => None,
+        | Op::QkNorm(QkNorm {
+            weight: Some(_), ..
+        }) => None,
         other => Some(format!("op {}", other.name())),
     }
 }

@@ -4,7 +4,8 @@ use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::plan_only::gemma3 as gemma3_images;
 use crate::{
-    gemma2, gemma3, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+    gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
+    qwen3_moe,
 };
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -13,10 +14,11 @@ use serde_json::Value;
 type FromHf = fn(&Value) -> Result<DecoderSpec>;
 type FromGguf = fn(&Metadata, &dyn TensorSource) -> Result<DecoderSpec>;
 
-const FROM_HF: [(&str, FromHf); 12] = [
+const FROM_HF: [(&str, FromHf); 13] = [
     (gemma2::NAME, gemma2::from_hf),
     (gemma3_images::NAME, gemma3_images::text_from_hf),
     (gemma3::TEXT_NAME, gemma3::from_hf),
+    (gemma4::TEXT_NAME, gemma4::from_hf),
     (gpt_oss::NAME, gpt_oss::from_hf),
     (llama::NAME, llama::from_hf),
     (mistral::NAME, mistral::from_hf),
@@ -28,9 +30,10 @@ const FROM_HF: [(&str, FromHf); 12] = [
     (qwen3_moe::NAME, qwen3_moe::from_hf),
 ];
 
-const FROM_GGUF: [(&str, FromGguf); 9] = [
+const FROM_GGUF: [(&str, FromGguf); 10] = [
     (gemma2::NAME, gemma2::from_gguf),
     (gemma3::GGUF_NAME, gemma3::from_gguf),
+    (gemma4::GGUF_NAME, gemma4::from_gguf),
     (gpt_oss::GGUF_NAME, gpt_oss::from_gguf),
     (llama::NAME, llama::from_gguf),
     (phi3::NAME, phi3::from_gguf),

@@ -69,6 +69,17 @@ impl DecoderSpec {
             ("KV heads", self.kv_heads, LARGEST_WIDTH),
             ("head size", self.head_dim, LARGEST_HEAD),
             (
+                "head size of layers with a window",
+                self.features.window_head_dim.unwrap_or(self.head_dim),
+                LARGEST_HEAD,
+            ),
+            (
+                "layers x width of a layer's input",
+                self.layers
+                    .saturating_mul(self.features.per_layer_width.unwrap_or(1)),
+                LARGEST_WIDTH,
+            ),
+            (
                 "heads x head size",
                 self.heads.saturating_mul(self.head_dim),
                 LARGEST_WIDTH,
@@ -87,11 +98,12 @@ impl DecoderSpec {
                 self.heads, self.kv_heads
             ));
         }
-        if !self.head_dim.is_multiple_of(2) {
-            return wrong(format!(
-                "head size {} is odd; rotary embedding turns pairs",
-                self.head_dim
-            ));
+        for head_dim in [Some(self.head_dim), self.features.window_head_dim] {
+            if let Some(odd) = head_dim.filter(|head_dim| !head_dim.is_multiple_of(2)) {
+                return wrong(format!(
+                    "head size {odd} is odd; rotary embedding turns pairs"
+                ));
+            }
         }
         if !(self.eps > 0.0 && self.eps < 1.0) {
             return wrong(format!("norm epsilon {} is not between 0 and 1", self.eps));
@@ -103,9 +115,20 @@ impl DecoderSpec {
         }
     }
 
-    /// Elements of a head that are rotated.
-    pub fn rotated(&self) -> usize {
-        self.features.rotated.unwrap_or(self.head_dim)
+    /// The head size of a layer.
+    pub fn head_dim_of(&self, layer: usize) -> usize {
+        let windowed = self.features.window(layer).is_some();
+        let other = self.features.window_head_dim.filter(|_| windowed);
+        other.unwrap_or(self.head_dim)
+    }
+
+    /// The width of a layer's feed-forward.
+    pub fn intermediate_of(&self, layer: usize) -> usize {
+        let shares = layer >= self.layers - self.features.kv_shared_layers;
+        match self.features.wide_sharing && shares {
+            true => 2 * self.intermediate,
+            false => self.intermediate,
+        }
     }
 
     /// The rotation of a layer.
@@ -116,8 +139,18 @@ impl DecoderSpec {
         };
         Rope {
             magnitude: self.features.rope_magnitude,
-            ..Rope::new(self.rope_style, self.rotated(), base, scaling)
+            ..Rope::new(
+                self.rope_style,
+                self.rotated(self.head_dim_of(layer)),
+                base,
+                scaling,
+            )
         }
+    }
+
+    /// Elements of a head that are rotated.
+    fn rotated(&self, head_dim: usize) -> usize {
+        self.features.rotated.unwrap_or(head_dim)
     }
 
     /// Takes note of the longest context that a sequence may have, which LongRoPE depends on.
@@ -134,14 +167,16 @@ impl DecoderSpec {
             let is_wrong = !(value > 0.0 && value.is_finite());
             is_wrong.then(|| format!("{what} is {value}; it must be finite and above 0"))
         };
-        let rotated = self.rotated();
+        let rotated = self.rotated(self.head_dim);
+        let window_head = self.features.window_head_dim.unwrap_or(self.head_dim);
+        let rotated_in_window = self.rotated(window_head);
         if rotated == 0 || rotated > self.head_dim || !rotated.is_multiple_of(2) {
             return Some(format!(
                 "{rotated} rotated elements of heads of {}",
                 self.head_dim
             ));
         }
-        let of_scaling = |scaling: &RopeScaling| match scaling {
+        let of_scaling = |scaling: &RopeScaling, rotated: usize| match scaling {
             RopeScaling::None => None,
             RopeScaling::Linear { factor } => positive(&keys.factor, *factor),
             RopeScaling::Llama3 {
@@ -173,12 +208,15 @@ impl DecoderSpec {
             .into_iter()
             .flat_map(|l| [l.scaling(0), l.scaling(usize::MAX)]);
         positive(&keys.base, self.rope_base)
-            .or_else(|| of_scaling(&self.rope_scaling))
+            .or_else(|| of_scaling(&self.rope_scaling, rotated))
             .or_else(|| {
                 windowed.and_then(|rope| positive("the base of layers with a window", rope.base))
             })
-            .or_else(|| windowed.and_then(|rope| of_scaling(&rope.scaling)))
-            .or_else(|| long.into_iter().find_map(|scaling| of_scaling(&scaling)))
+            .or_else(|| windowed.and_then(|rope| of_scaling(&rope.scaling, rotated_in_window)))
+            .or_else(|| {
+                long.into_iter()
+                    .find_map(|scaling| of_scaling(&scaling, rotated))
+            })
     }
 }
 

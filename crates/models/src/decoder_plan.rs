@@ -1,6 +1,7 @@
 //! Owns the ops of a dense pre-norm decoder: from its dimensions to a plan. Passes fuse what is written plainly here.
 
 use crate::decoder::DecoderSpec;
+use crate::layer_inputs::LayerInputs;
 use crate::mixture_layers::{MixtureLayerBuffers, MixtureLayers};
 use crate::names::LayerTensor;
 use crate::plan_builder::PlanBuilder;
@@ -43,9 +44,20 @@ impl DecoderSpec {
         let embedding = self.names.embedding();
         let scale = self.features.embedding_scale;
         decoder.ops.embed(&embedding, self.vocab, scale, h);
+        let inputs = self.features.per_layer_width;
+        let inputs = inputs.map(|width| LayerInputs::push(&mut decoder.ops, self, h, width));
         for layer in 0..self.layers {
             decoder.attention(layer);
             decoder.feed_forward(layer);
+            if let Some(inputs) = &inputs {
+                inputs.add(&mut decoder.ops, self, layer, decoder.buffers.projected);
+            }
+            if self.features.layer_scales {
+                let scale = self.names.layer(layer, LayerTensor::Scale);
+                let scale = decoder.ops.plan.weight(scale, &[1]);
+                decoder.ops.elementwise(Expr::ScaleBy(scale), h, None, h);
+            }
+            decoder.ops.plan.tap(format!("layer.{layer}.out"), h);
         }
         let head = match self.tied {
             true => &embedding,
@@ -68,50 +80,91 @@ struct Buffers {
     /// The residual stream.
     h: Slice,
     x: Slice,
+    /// Of layers that see everything, and of those with a window.
+    full: HeadBuffers,
+    windowed: HeadBuffers,
+    /// What a layer's half adds to the residual stream.
+    projected: Slice,
+    /// The same, normalized, where there is a norm behind.
+    normed: Option<Slice>,
+    plain: WideBuffers,
+    /// Of layers whose feed-forward is twice as wide.
+    wide: WideBuffers,
+}
+
+/// What attention computes with.
+#[derive(Clone, Copy)]
+struct HeadBuffers {
     /// Queries, keys and values side by side, where one projection gives them all.
     qkv: Option<Slice>,
     q: Slice,
     k: Slice,
     v: Slice,
     attention: Slice,
-    /// What a layer's half adds to the residual stream.
-    projected: Slice,
-    /// The same, normalized, where there is a norm behind.
-    normed: Option<Slice>,
+}
+
+impl HeadBuffers {
+    fn new(ops: &mut PlanBuilder, q: usize, kv: usize, fused: bool) -> HeadBuffers {
+        let (qkv, [q, k, v]) = parts(ops, fused, [("q", q), ("k", kv), ("v", kv)]);
+        HeadBuffers {
+            qkv,
+            q,
+            k,
+            v,
+            attention: ops.tokens("attn_out", q.width),
+        }
+    }
+}
+
+/// What a feed-forward computes with.
+#[derive(Clone, Copy)]
+struct WideBuffers {
     gate_up: Option<Slice>,
     gate: Slice,
     up: Slice,
     activated: Slice,
 }
 
-impl Buffers {
-    fn new(spec: &DecoderSpec, ranks: usize, ops: &mut PlanBuilder) -> Buffers {
-        let q = spec.heads * spec.head_dim / ranks;
-        let kv = spec.kv_heads * spec.head_dim / ranks;
-        let intermediate = spec.intermediate / ranks;
-        let fused = spec.features.fused;
-        let (h, x) = (ops.tokens("h", spec.hidden), ops.tokens("x", spec.hidden));
-        let (qkv, [q, k, v]) = parts(ops, fused, [("q", q), ("k", kv), ("v", kv)]);
-        let attention = ops.tokens("attn_out", q.width);
-        let projected = ops.tokens("proj", spec.hidden);
-        let normed = spec.features.post_norms;
-        let normed = normed.then(|| ops.tokens("normed", spec.hidden));
-        let (gate_up, [gate, up]) =
-            parts(ops, fused, [("gate", intermediate), ("up", intermediate)]);
-        Buffers {
-            h,
-            x,
-            qkv,
-            q,
-            k,
-            v,
-            attention,
-            projected,
-            normed,
+impl WideBuffers {
+    fn new(ops: &mut PlanBuilder, width: usize, fused: bool) -> WideBuffers {
+        let (gate_up, [gate, up]) = parts(ops, fused, [("gate", width), ("up", width)]);
+        WideBuffers {
             gate_up,
             gate,
             up,
-            activated: ops.tokens("ffn_act", intermediate),
+            activated: ops.tokens("ffn_act", width),
+        }
+    }
+}
+
+impl Buffers {
+    fn new(spec: &DecoderSpec, ranks: usize, ops: &mut PlanBuilder) -> Buffers {
+        let fused = spec.features.fused;
+        let intermediate = spec.intermediate / ranks;
+        let (h, x) = (ops.tokens("h", spec.hidden), ops.tokens("x", spec.hidden));
+        let mut heads = |head_dim: usize| {
+            let (q, kv) = (spec.heads * head_dim, spec.kv_heads * head_dim);
+            HeadBuffers::new(ops, q / ranks, kv / ranks, fused)
+        };
+        let full = heads(spec.head_dim);
+        let windowed = spec.features.window_head_dim.map_or(full, heads);
+        let projected = ops.tokens("proj", spec.hidden);
+        let normed = spec.features.post_norms;
+        let normed = normed.then(|| ops.tokens("normed", spec.hidden));
+        let plain = WideBuffers::new(ops, intermediate, fused);
+        let wide = match spec.features.wide_sharing {
+            true => WideBuffers::new(ops, 2 * intermediate, fused),
+            false => plain,
+        };
+        Buffers {
+            h,
+            x,
+            full,
+            windowed,
+            projected,
+            normed,
+            plain,
+            wide,
         }
     }
 }
@@ -151,18 +204,28 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
+    fn heads(&self, layer: usize) -> HeadBuffers {
+        match self.spec.features.window(layer) {
+            Some(_) => self.buffers.windowed,
+            None => self.buffers.full,
+        }
+    }
+
     fn attention(&mut self, layer: usize) {
-        let (spec, b) = (self.spec, self.buffers);
+        let (spec, b) = (self.spec, self.heads(layer));
+        let Buffers {
+            h, x, projected, ..
+        } = self.buffers;
         let bias = spec.biases.qkv;
         self.norm(layer, LayerTensor::AttentionNorm, "attn_norm");
         let own_cache = self.cache_of(layer) == layer;
         if let Some(qkv) = b.qkv {
-            self.linear(layer, LayerTensor::QueryKeyValue, b.x, qkv, bias);
+            self.linear(layer, LayerTensor::QueryKeyValue, x, qkv, bias);
         } else {
-            self.linear(layer, LayerTensor::Query, b.x, b.q, bias);
+            self.linear(layer, LayerTensor::Query, x, b.q, bias);
             if own_cache {
-                self.linear(layer, LayerTensor::Key, b.x, b.k, bias);
-                self.linear(layer, LayerTensor::Value, b.x, b.v, bias);
+                self.linear(layer, LayerTensor::Key, x, b.k, bias);
+                self.linear(layer, LayerTensor::Value, x, b.v, bias);
             }
         }
         if spec.qk_norm {
@@ -174,13 +237,14 @@ impl Decoder<'_> {
                 self.ops.head_norm(&name(k), b.k, self.kv_heads, offset);
             }
         }
+        if spec.features.value_norm && own_cache {
+            self.ops.plain_head_norm(b.v, self.kv_heads);
+        }
         self.rotate_and_attend(layer);
         let output = LayerTensor::Output;
-        self.linear(layer, output, b.attention, b.projected, spec.biases.output);
+        self.linear(layer, output, b.attention, projected, spec.biases.output);
         self.add_to_stream(layer, LayerTensor::PostAttentionNorm);
-        self.ops
-            .plan
-            .tap(format!("layer.{layer}.attn_residual"), b.h);
+        self.ops.plan.tap(format!("layer.{layer}.attn_residual"), h);
     }
 
     /// The layer whose keys and values this one reads.
@@ -190,12 +254,13 @@ impl Decoder<'_> {
     }
 
     fn rotate_and_attend(&mut self, layer: usize) {
-        let (spec, b) = (self.spec, self.buffers);
+        let (spec, b) = (self.spec, self.heads(layer));
+        let head_dim = spec.head_dim_of(layer);
         let cache = self.cache_of(layer);
         let plan = &mut self.ops.plan;
         let rope = plan.rope(spec.rope(layer));
         let window = spec.features.window(layer);
-        let plane = (self.kv_heads, spec.head_dim);
+        let plane = (self.kv_heads, head_dim);
         let kv = match window {
             _ if cache != layer => self.caches[cache],
             None => plan.kv_layer("full", &[plane, plane], Retention::Full),
@@ -208,7 +273,7 @@ impl Decoder<'_> {
             k: if writes { b.k } else { b.k.columns(0, 0) },
             v: writes.then_some(b.v),
             rope: Some(rope),
-            head_dim: spec.head_dim,
+            head_dim,
             rotate_from: 0,
             heads: self.heads,
             kv_heads: if writes { self.kv_heads } else { 0 },
@@ -222,12 +287,12 @@ impl Decoder<'_> {
             kv: KvSource::Paged(kv),
             heads: self.heads,
             kv_heads: self.kv_heads,
-            head_dim: spec.head_dim,
-            value_dim: spec.head_dim,
+            head_dim,
+            value_dim: head_dim,
             values_in_keys: false,
             scale: match spec.features.attention_scale {
                 Some(scale) => scale,
-                None => (spec.head_dim as f32).sqrt().recip(),
+                None => (head_dim as f32).sqrt().recip(),
             },
             window,
             softcap: spec.features.attention_softcap,
@@ -248,26 +313,33 @@ impl Decoder<'_> {
             _ => self.dense(layer),
         }
         self.add_to_stream(layer, LayerTensor::PostFeedForwardNorm);
-        self.ops
-            .plan
-            .tap(format!("layer.{layer}.out"), self.buffers.h);
     }
 
     fn dense(&mut self, layer: usize) {
-        let b = self.buffers;
+        let Buffers {
+            x,
+            projected,
+            plain,
+            wide,
+            ..
+        } = self.buffers;
+        let b = match self.spec.intermediate_of(layer) > self.spec.intermediate {
+            true => wide,
+            false => plain,
+        };
         let bias = self.spec.biases.feed_forward;
         if let Some(gate_up) = b.gate_up {
-            self.linear(layer, LayerTensor::GateUp, b.x, gate_up, bias);
+            self.linear(layer, LayerTensor::GateUp, x, gate_up, bias);
         } else {
-            self.linear(layer, LayerTensor::Gate, b.x, b.gate, bias);
-            self.linear(layer, LayerTensor::Up, b.x, b.up, bias);
+            self.linear(layer, LayerTensor::Gate, x, b.gate, bias);
+            self.linear(layer, LayerTensor::Up, x, b.up, bias);
         }
         let activation = self.spec.features.activation;
         self.ops.gated(b.gate, b.up, activation, b.activated);
         self.ops
             .plan
             .tap(format!("layer.{layer}.ffn_act"), b.activated);
-        self.linear(layer, LayerTensor::Down, b.activated, b.projected, bias);
+        self.linear(layer, LayerTensor::Down, b.activated, projected, bias);
     }
 
     fn norm(&mut self, layer: usize, tensor: LayerTensor, tap: &str) {

@@ -29,6 +29,16 @@ pub struct Features {
     pub fused: bool,
     /// So many layers at the end read the cache of the last layer of their kind before them.
     pub kv_shared_layers: usize,
+    /// Feed-forwards of those layers are twice as wide (Gemma 4).
+    pub wide_sharing: bool,
+    /// The head size of layers with a window, where it is another one (Gemma 4).
+    pub window_head_dim: Option<usize>,
+    /// Values are normalized too, without a weight (Gemma 4).
+    pub value_norm: bool,
+    /// The residual stream is multiplied by a number at the end of each layer (Gemma 4).
+    pub layer_scales: bool,
+    /// Every layer adds what a second embedding of the token says to it, so wide (Gemma 4).
+    pub per_layer_width: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +93,11 @@ impl Default for Features {
             long_rope: None,
             fused: false,
             kv_shared_layers: 0,
+            wide_sharing: false,
+            window_head_dim: None,
+            value_norm: false,
+            layer_scales: false,
+            per_layer_width: None,
         }
     }
 }

@@ -183,7 +183,10 @@ impl<'a> GgufConfig<'a> {
                 .size_or_none("attention.head_count_kv")?
                 .unwrap_or(heads),
             head_dim,
-            intermediate: self.size("feed_forward_length")?,
+            intermediate: match self.widths()? {
+                Some((first, _)) => first,
+                None => self.size("feed_forward_length")?,
+            },
             eps: self
                 .float_or_none("attention.layer_norm_rms_epsilon")?
                 .ok_or_else(|| self.missing("attention.layer_norm_rms_epsilon"))?,
@@ -254,6 +257,26 @@ impl<'a> GgufConfig<'a> {
                 Err(self.unsupported("rope.scaling.type", kind, "none and linear are"))
             }
         }
+    }
+
+    /// A list of true and false.
+    pub fn flags(&self, name: &str) -> Result<&'a [bool]> {
+        let found = self.metadata.get_bools(&self.key(name))?;
+        found.ok_or_else(|| self.missing(name))
+    }
+
+    /// The first and the last layer's feed-forward, where a file lists them all.
+    pub fn widths(&self) -> Result<Option<(usize, usize)>> {
+        let key = self.key("feed_forward_length");
+        if self.metadata.get_u64(&key).is_ok() {
+            return Ok(None);
+        }
+        let size = |width: &i64| usize::try_from(*width).unwrap_or(0);
+        let widths = self.metadata.get_i64s(&key)?.unwrap_or_default();
+        Ok(match &widths[..] {
+            [first, .., last] => Some((size(first), size(last))),
+            _ => None,
+        })
     }
 
     /// Every layer's window where one in so many sees everything; a file may say which one.

@@ -20,6 +20,12 @@ pub enum LayerTensor {
     GateUp,
     Down,
     PostFeedForwardNorm,
+    /// Of what a layer's own embedding adds.
+    InputGate,
+    InputProjection,
+    InputNorm,
+    /// One number, with its whole name.
+    Scale,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,26 @@ impl Names {
         }
     }
 
+    /// What each layer gets of a token by itself: the embedding, the projection of the token's embedding and its norm.
+    pub fn per_layer(self) -> [String; 3] {
+        let names = match self {
+            Names::Hf | Names::HfGemma(_) => [
+                "embed_tokens_per_layer",
+                "per_layer_model_projection",
+                "per_layer_projection_norm",
+            ],
+            Names::Gguf | Names::GgufGptOss => {
+                return [
+                    "per_layer_token_embd",
+                    "per_layer_model_proj",
+                    "per_layer_proj_norm",
+                ]
+                .map(str::to_owned);
+            }
+        };
+        names.map(|name| format!("{}.{name}", self.prefix()))
+    }
+
     /// The name without its `.weight` or `.bias`.
     pub fn layer(self, layer: usize, tensor: LayerTensor) -> String {
         let name = match self {
@@ -102,6 +128,10 @@ fn hf(tensor: LayerTensor) -> &'static str {
         LayerTensor::Up => "mlp.up_proj",
         LayerTensor::GateUp => "mlp.gate_up_proj",
         LayerTensor::Down => "mlp.down_proj",
+        LayerTensor::InputGate => "per_layer_input_gate",
+        LayerTensor::InputProjection => "per_layer_projection",
+        LayerTensor::InputNorm => "post_per_layer_input_norm",
+        LayerTensor::Scale => "layer_scalar",
         LayerTensor::PostAttentionNorm | LayerTensor::PostFeedForwardNorm => {
             unreachable!("only Gemma has norms behind")
         }
@@ -141,5 +171,9 @@ fn gguf(tensor: LayerTensor) -> &'static str {
         LayerTensor::Up | LayerTensor::GateUp => "ffn_up",
         LayerTensor::Down => "ffn_down",
         LayerTensor::PostFeedForwardNorm => "post_ffw_norm",
+        LayerTensor::InputGate => "inp_gate",
+        LayerTensor::InputProjection => "proj",
+        LayerTensor::InputNorm => "post_norm",
+        LayerTensor::Scale => "layer_output_scale.weight",
     }
 }

@@ -68,10 +68,22 @@ impl PlanBuilder {
         let weight = self.plan.weight(format!("{name}.weight"), &[head_dim]);
         self.plan.push(Op::QkNorm(QkNorm {
             x,
-            weight,
+            weight: Some(weight),
             heads,
             head_dim,
             weight_offset: offset,
+            eps: self.eps,
+        }));
+    }
+
+    /// The same without a weight.
+    pub fn plain_head_norm(&mut self, x: Slice, heads: usize) {
+        self.plan.push(Op::QkNorm(QkNorm {
+            x,
+            weight: None,
+            heads,
+            head_dim: x.width / heads,
+            weight_offset: 0.0,
             eps: self.eps,
         }));
     }

@@ -95,8 +95,8 @@ impl Share {
                 "{heads} KV heads and a feed-forward size of {width} do not divide among them"
             ));
         }
-        if spec.features.fused {
-            return wrong("fused projections are not split yet".into());
+        if spec.features.fused || spec.features.per_layer_width.is_some() {
+            return wrong("fused projections and inputs of layers are not split yet".into());
         }
         if spec.biases != Default::default() {
             return wrong("projections with biases are not split yet".into());

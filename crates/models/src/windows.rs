@@ -5,7 +5,7 @@ use crate::decoder::MOST_LAYERS;
 use crate::error::Result;
 
 /// `layer_types`, where the config has it: `sliding_attention` layers see `window` tokens.
-fn listed(
+pub fn listed(
     config: &Config,
     layers: usize,
     window: Option<usize>,

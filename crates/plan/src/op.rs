@@ -73,7 +73,7 @@ pub struct Linear {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QkNorm {
     pub x: Slice,
-    pub weight: WeightId,
+    pub weight: Option<WeightId>,
     pub heads: usize,
     pub head_dim: usize,
     pub weight_offset: f32,
@@ -231,6 +231,8 @@ pub enum Expr {
     SiluGate,
     /// a * constant
     Scale(f32),
+    /// a * the only element of a weight
+    ScaleBy(WeightId),
     Apply(Activation),
 }
 
@@ -516,7 +518,7 @@ impl Op {
                     None => a,
                 }
             }
-            Op::QkNorm(o) => a.update([o.x]).weigh([o.weight]),
+            Op::QkNorm(o) => a.update([o.x]).weigh(o.weight),
             Op::RopeKvWrite(o) if o.kv_heads == 0 => a.update([o.q]),
             Op::RopeKvWrite(o) => a.update([o.q, o.k]).read(o.v).kv_write(o.kv),
             // Only some columns are overwritten.
@@ -549,7 +551,13 @@ impl Op {
                 }
             }
             Op::GatedAct(o) => a.read([o.gate, o.up]).write([o.out]),
-            Op::Elementwise(o) => a.read([o.a]).read(o.b).write([o.out]),
+            Op::Elementwise(o) => {
+                let weight = match o.expr {
+                    Expr::ScaleBy(weight) => Some(weight),
+                    _ => None,
+                };
+                a.read([o.a]).read(o.b).write([o.out]).weigh(weight)
+            }
             Op::MoeRoute(o) => a
                 .read([o.logits])
                 .write([o.experts, o.shares])

@@ -109,6 +109,11 @@ impl Runner {
         Ok(logits)
     }
 
+    /// Tokens at which pages of all groups end together.
+    pub fn common_tokens(&self) -> usize {
+        self.executable.page_layout().common_tokens()
+    }
+
     /// Another sequence that shares the first `tokens` tokens (whole pages of them), as after a prefix hit. What the
     /// sequence before computed behind them is left alone.
     pub fn share_prefix(&mut self, tokens: usize) {

@@ -84,6 +84,7 @@ parity! {
     mistral: "mistral";
     gemma2: "gemma2";
     gemma3: "gemma3";
+    gemma4: "gemma4";
     phi3: "phi3";
     phi4_mini: "phi4-mini";
 }

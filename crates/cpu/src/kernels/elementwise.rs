@@ -20,6 +20,7 @@ pub fn apply(isa: Isa, expr: Expr, x: &mut [f32], b: Option<&[f32]>) {
         Expr::SigmoidGate => sigmoid_gate(isa, x, second()),
         Expr::SiluGate => silu_gate(isa, x, second()),
         Expr::Scale(factor) => scale(isa, x, factor),
+        Expr::ScaleBy(_) => unreachable!("a call looks up its weight"),
         Expr::Apply(Activation::Silu) => silu(isa, x),
         Expr::Apply(Activation::GeluTanh) => gelu_tanh(isa, x),
         Expr::Apply(Activation::Gelu) => gelu(isa, x),
@@ -34,7 +35,9 @@ pub fn apply_one(isa: Isa, expr: Expr, x: &mut [f32], b: f32) {
         Expr::Add => shift(isa, x, b),
         Expr::SigmoidGate => sigmoid_gate_one(isa, x, b),
         Expr::SiluGate => silu_gate_one(isa, x, b),
-        Expr::Scale(_) | Expr::Apply(_) => unreachable!("these have one input"),
+        Expr::Scale(_) | Expr::ScaleBy(_) | Expr::Apply(_) => {
+            unreachable!("these have one input")
+        }
     }
 }
 
@@ -44,7 +47,7 @@ pub const fn name(expr: Expr) -> &'static str {
         Expr::Add => "add",
         Expr::SigmoidGate => "sigmoid_gate",
         Expr::SiluGate => "silu_gate",
-        Expr::Scale(_) => "scale",
+        Expr::Scale(_) | Expr::ScaleBy(_) => "scale",
         Expr::Apply(Activation::Silu) => "silu",
         Expr::Apply(Activation::GeluTanh) => "gelu_tanh",
         Expr::Apply(Activation::Gelu) => "gelu",
@@ -168,6 +171,7 @@ mod tests {
             Expr::SigmoidGate => x * sigmoid(y),
             Expr::SiluGate => x * y * sigmoid(y),
             Expr::Scale(factor) => x * factor as f64,
+            Expr::ScaleBy(_) => unreachable!("has no kernel of its own"),
             Expr::Apply(Activation::Silu) => x * sigmoid(x),
             Expr::Apply(Activation::Relu) => x.max(0.0),
             // Both forms of GELU agree to a thousandth.

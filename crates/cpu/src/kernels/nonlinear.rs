@@ -37,10 +37,11 @@ impl<L: Lanes> Nonlinear<L> for GeluTanh {
     /// `x / 2 * (1 + tanh(y))` is `x * sigmoid(2 y)`.
     #[inline(always)]
     fn of(&self, x: L) -> L {
-        // 2 * sqrt(2 / pi), and 0.044715 times that.
-        const LINEAR: f32 = 1.595_769_1;
-        const CUBIC: f32 = 7.135_481_6e-2;
-        let factor = x.mul(x).mul_add(L::splat(CUBIC), L::splat(LINEAR));
+        // 2 * sqrt(2 / pi)
+        const LINEAR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::SQRT_2;
+        const CUBIC: f64 = 0.044715 * LINEAR;
+        let linear = L::splat(LINEAR as f32);
+        let factor = x.mul(x).mul_add(L::splat(CUBIC as f32), linear);
         times_sigmoid(x, factor.mul(x))
     }
 }
@@ -72,7 +73,7 @@ fn erf<L: Lanes>(x: L) -> L {
     let p = p.mul_add(square, L::splat(-2.685_432_9e-2));
     let p = p.mul_add(square, L::splat(0.112_835_97));
     let p = p.mul_add(square, L::splat(-0.376_126_26));
-    let p = p.mul_add(square, L::splat(1.128_379_1));
+    let p = p.mul_add(square, L::splat(std::f32::consts::FRAC_2_SQRT_PI));
     let small = p.mul(x);
     let negative = L::splat(-0.0).sub(x);
     let (size, minus_size) = (x.larger(negative), x.smaller(negative));
