@@ -42,6 +42,8 @@ pub enum Command {
     Pull(PullArgs),
     /// Lists the models in the cache and in the catalogue
     Models,
+    /// Says what a model's files hold, what memory it needs, and whether it can run here
+    Inspect(InspectArgs),
     /// Prints a model's forward pass: ops, shapes, bytes, FLOPs, barriers, KV cache
     Plan(PlanArgs),
     /// Prints every setting and where its value came from
@@ -186,6 +188,26 @@ What was fetched before an interruption is kept: the same command goes on from t
 pub struct PullArgs {
     /// A catalogue name or a hub id
     pub name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle inspect smollm2:135m
+  mettle inspect ./model-00001-of-00003.gguf --all
+
+No weights are read: a model of any size is looked into at once.")]
+pub struct InspectArgs {
+    /// Name, hub id, .gguf file or folder (smollm2:135m)
+    pub model: Option<String>,
+    /// Prints every tensor
+    #[arg(long)]
+    pub all: bool,
+    /// Tokens of prompt and answer together (the model's own limit)
+    #[arg(long, value_name = "N")]
+    pub max_model_len: Option<String>,
+    /// Type of cached keys and values: f16 or f32 (f16)
+    #[arg(long, value_name = "TYPE")]
+    pub kv_cache_dtype: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chat;
 pub mod config;
 pub mod doctor;
+pub mod inspect;
 pub mod models;
 pub mod plan;
 pub mod pull;

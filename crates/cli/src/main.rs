@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod fit;
 mod interrupt;
 mod kv_budget;
 mod sampling;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => commands::chat::run(args),
         Command::Pull(args) => commands::pull::run(args),
         Command::Models => commands::models::run(),
+        Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Serve(args) => commands::serve::run(args),

@@ -2,6 +2,7 @@
 
 use crate::config::{LoadFormat, Settings};
 use crate::device::{Candidate, candidates};
+use crate::fit;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::kv_budget::{self, KvBudget, Wanted};
 use crate::terminal::{Bar, bytes, note};
@@ -231,6 +232,9 @@ fn prepare(
         contexts: load.sequences.min(CONTEXTS),
     };
     let free = candidate.free_memory(&*model.tensors);
+    if candidate.backend.memory_budget().is_none() {
+        fit::check_weights(fit::weight_bytes(model.tensors.tensors()), free)?;
+    }
     let budget = kv_budget::budget(&layout, &wanted, free)?;
     let cache_bytes = (budget.pages * layout.page_bytes) as u64;
     let bounds = plans[0].bounds(settings.max_num_batched_tokens, load.sequences);

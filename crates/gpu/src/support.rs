@@ -24,13 +24,6 @@ pub fn check(
         if plan.weight_of(weight.id).parts[0].shape.len() > 2 {
             return refuse(format!("experts ({name})"));
         }
-        let is_ordered = |tensor: &&usize| source.view(**tensor).order.is_some();
-        if let Some(tensor) = weight.tensors.iter().find(is_ordered) {
-            return refuse(format!(
-                "columns in an order of their own ({})",
-                source.tensors()[*tensor].name
-            ));
-        }
     }
     if let Some(what) = cache_fault(plan, &options.page_layout, options.kv_pages) {
         return refuse(what);
@@ -163,66 +156,4 @@ fn alignment_fault(
             source.tensors()[*quantized].name
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use mettle_plan::{Linear, bind};
-    use mettle_tensor::{TensorInfo, TensorView};
-
-    struct Ordered([TensorInfo; 1], Vec<u32>);
-
-    impl TensorSource for Ordered {
-        fn tensors(&self) -> &[TensorInfo] {
-            &self.0
-        }
-
-        fn view(&self, _: usize) -> TensorView<'_> {
-            TensorView {
-                dtype: DType::F16,
-                shape: &self.0[0].shape,
-                bytes: &[0; 2 * 8 * 32],
-                order: Some(&self.1),
-            }
-        }
-    }
-
-    #[test]
-    fn columns_in_an_order_are_refused_by_name() {
-        let mut plan = Plan::new("test", DType::F16, KvElement::F16);
-        let x = plan.buffer("x", Dim::Tokens, 32);
-        let out = plan.buffer("out", Dim::Tokens, 8);
-        let weight = plan.weight("w", &[8, 32]);
-        plan.push(Op::Linear(Linear {
-            x,
-            weight,
-            bias: None,
-            residual: None,
-            adapters: None,
-            groups: 1,
-            out,
-        }));
-        let source = Ordered(
-            [TensorInfo {
-                name: "w".into(),
-                dtype: DType::F16,
-                shape: vec![8, 32],
-            }],
-            (0..32).rev().collect(),
-        );
-        let bound = bind(std::slice::from_ref(&plan), &source).unwrap();
-        let options = PrepareOptions {
-            bounds: plan.bounds(1, 1),
-            kv_pages: 0,
-            page_layout: PageLayout::new(&plan.kv_groups, 32),
-            taps: Vec::new(),
-        };
-        let error = check("gpu", &plan, &bound, &source, &options).unwrap_err();
-        let error = error.to_string();
-        assert!(
-            error.contains("columns in an order of their own (w)"),
-            "{error}"
-        );
-    }
 }

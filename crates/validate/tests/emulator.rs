@@ -43,8 +43,7 @@ fn quantized_and_half_weights() {
     check("llama31-q8_0", "model.gguf", 3, DeviceProfile::apple(10));
     check("llama-bf16", "", 4, DeviceProfile::apple(10));
     check("llama-f16", "", 0, DeviceProfile::nvidia(132));
-    // Dense on a device; the columns of the second are stored in an order of their own.
-    check("llama-mlx4", "", 0, DeviceProfile::apple(10));
+    // Dense on a device, its columns stored in an order of their own.
     check("qwen2-gptq", "", 5, DeviceProfile::apple(10));
 }
 

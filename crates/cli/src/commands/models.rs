@@ -3,8 +3,11 @@
 use super::settings;
 use crate::config::Flags;
 use crate::terminal::bytes;
-use mettle_weights::download::{CATALOGUE, DEFAULT_MODEL, Home, list};
+use mettle_weights::download::{
+    CATALOGUE, Cached, DEFAULT_MODEL, HUB_ENTRIES, Home, Located, list, locate,
+};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 pub fn run() -> anyhow::Result<()> {
     let settings = settings(Flags::new())?;
@@ -20,8 +23,26 @@ pub fn run() -> anyhow::Result<()> {
             found.map_or("no".to_owned(), |model| model.path.display().to_string()),
         ]);
     }
-    let is_offered = |name: &str| CATALOGUE.iter().any(|entry| entry.name == name);
-    for model in cached.iter().filter(|model| !is_offered(&model.name)) {
+    let mut offered: Vec<PathBuf> = Vec::new();
+    for entry in HUB_ENTRIES {
+        let path = match locate(entry.id, &home)? {
+            Located::Path(path) => Some(path),
+            Located::NotCached { .. } => None,
+        };
+        rows.push([
+            entry.name.to_owned(),
+            format!("about {}", bytes(entry.about_bytes)),
+            entry.licence.to_owned(),
+            path.as_ref()
+                .map_or("no".to_owned(), |path| path.display().to_string()),
+        ]);
+        offered.extend(path);
+    }
+    let is_offered = |model: &Cached| {
+        let pinned = CATALOGUE.iter().any(|entry| entry.name == model.name);
+        pinned || offered.contains(&model.path)
+    };
+    for model in cached.iter().filter(|model| !is_offered(model)) {
         rows.push([
             model.name.clone(),
             bytes(model.bytes),

@@ -60,14 +60,14 @@ fn models_that_are_none() {
         1,
         &["run", "-m", "gpt-7", "hi"],
         expect![[
-            r#"error: no model "gpt-7": give a catalogue name (smollm2:135m), a hub id (owner/name), a .gguf file or a folder"#
+            r#"error: no model "gpt-7": give a catalogue name (mettle models lists them), a hub id (owner/name), a .gguf file or a folder"#
         ]],
     );
     check(
         1,
         &["pull", "gpt-7"],
         expect![[
-            r#"error: no model "gpt-7": give a catalogue name (smollm2:135m), a hub id (owner/name), a .gguf file or a folder"#
+            r#"error: no model "gpt-7": give a catalogue name (mettle models lists them), a hub id (owner/name), a .gguf file or a folder"#
         ]],
     );
 }

@@ -4,6 +4,7 @@ mod answers;
 mod benches;
 mod devices;
 mod errors;
+mod inspecting;
 mod mettle;
 mod plans;
 mod serving;

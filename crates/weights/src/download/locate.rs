@@ -1,7 +1,7 @@
 //! Owns the meaning of a MODEL argument: a path, a catalogue name or a hub id.
 
 use super::cached;
-use super::catalogue::{self, CATALOGUE};
+use super::catalogue;
 use super::home::Home;
 use super::hub::HubId;
 use crate::error::{Result, WeightsError};
@@ -30,6 +30,7 @@ pub fn locate(model: &str, home: &Home) -> Result<Located> {
     if path.exists() {
         return Ok(Located::Path(path.to_owned()));
     }
+    let model = catalogue::hub_id(model);
     let Some(id) = HubId::parse(model).filter(|_| !looks_like_a_path(model)) else {
         return Err(unknown(model));
     };
@@ -54,11 +55,7 @@ pub(super) fn unknown(model: &str) -> WeightsError {
     } else if model.contains('/') || model.contains('\\') || looks_like_a_path(model) {
         "there is no such file or folder".to_owned()
     } else {
-        let known: Vec<&str> = CATALOGUE.iter().map(|e| e.name).collect();
-        format!(
-            "give a catalogue name ({}), a hub id (owner/name), a .gguf file or a folder",
-            known.join(", ")
-        )
+        "give a catalogue name (mettle models lists them), a hub id (owner/name), a .gguf file or a folder".to_owned()
     };
     WeightsError::UnknownModel {
         model: model.to_owned(),

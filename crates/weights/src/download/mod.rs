@@ -13,7 +13,7 @@ mod progress;
 mod pull;
 
 pub use cached::{Cached, list};
-pub use catalogue::{CATALOGUE, CatalogueEntry, DEFAULT_MODEL, Package};
+pub use catalogue::{CATALOGUE, CatalogueEntry, DEFAULT_MODEL, HUB_ENTRIES, HubEntry, Package};
 pub use home::Home;
 pub use locate::{Located, locate};
 pub use progress::{NoProgress, Options, Progress};

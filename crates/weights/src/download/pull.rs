@@ -25,7 +25,7 @@ pub fn pull(
             None => fetch_entry(entry, home, options, progress),
         };
     }
-    let Some(id) = HubId::parse(name) else {
+    let Some(id) = HubId::parse(catalogue::hub_id(name)) else {
         return Err(unknown(name));
     };
     let _lock = home.lock(&id.repository(), options, progress)?;
