@@ -31,7 +31,7 @@ fn prepare(model: &Model, plan: Plan) -> Box<dyn Executable> {
     let wanted = options(&SHAPES, model.vocab_size);
     let options = PrepareOptions {
         bounds: plan.bounds(48, wanted.batch),
-        kv_pages: mettle_bench::latency::pages(&wanted, |t| page_layout.sequence_pages(t)),
+        kv_pages: mettle_bench::latency::pages(&wanted, &page_layout),
         page_layout,
         taps: Vec::new(),
     };
@@ -118,9 +118,15 @@ fn experts_are_timed_with_what_chooses_them() {
     assert_eq!(names.remove(0), "embed");
     let layer = ["rms_norm", "linear", "moe_route", "moe_experts"];
     assert_eq!(names, [layer; 3].concat());
-    let mut executable = prepare(&model, alone);
     let timer = StepTimer::new(model.vocab_size);
+    let mut executable = prepare(&model, alone);
     timer.time(&mut *executable, &SHAPES[1]).unwrap();
+    // A model with windows, in a context beyond them.
+    let folder = folder.with_file_name("gptoss");
+    let windowed = Model::open(&folder, OpenOptions::default()).unwrap();
+    let mut executable = prepare(&windowed, windowed.plan());
+    let other_timer = StepTimer::new(windowed.vocab_size);
+    other_timer.time(&mut *executable, &SHAPES[1]).unwrap();
     // One token reads three of six experts, many read nearly all.
     let bytes = |shape| timing(&plan, kind, shape, 2.0, 1.0, 0).bytes;
     let all = (6 * 3 * 32 * 64 * 4) as f64;

@@ -206,12 +206,12 @@ impl Run<'_> {
                     let end = first_unit + pairs(part);
                     let (from, to) = (from.max(first_unit), to.min(end));
                     if from < to {
-                        let rows = |rows: Rows| rows.from_row(group.first);
+                        let rows = |rows: Rows| rows.rows_behind(group.first);
                         let bias = product.bias.map(|bias| {
                             &bias[group.expert * product.out.width + first_column..][..part.rows]
                         });
                         let panels = 2 * (from - first_unit)..2 * (to - first_unit);
-                        let quantized = self.cpu.pair_rows.from_row(group.first);
+                        let quantized = self.cpu.pair_rows.rows_behind(group.first);
                         let linear = Linear {
                             weights: part,
                             input: match part.takes_integers() {

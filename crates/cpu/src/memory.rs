@@ -191,7 +191,7 @@ impl Rows {
     }
 
     /// The rows from `first` on.
-    pub fn from_row(&self, first: usize) -> Rows {
+    pub fn rows_behind(&self, first: usize) -> Rows {
         Rows {
             // An address only: whoever uses a row promises that it exists.
             pointer: self.pointer.wrapping_add(first * self.stride),

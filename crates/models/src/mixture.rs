@@ -93,7 +93,7 @@ impl Mixture {
     /// For [`Mixture::stored_one_by_one`] in `layers` layers: every tensor is a name in memory.
     pub fn check_stored_one_by_one(&self, config: &Config, layers: usize) -> Result<()> {
         let experts = self.experts;
-        let tensors = layers.saturating_mul(experts * TENSORS_AN_EXPERT);
+        let tensors = layers.saturating_mul(experts.saturating_mul(TENSORS_AN_EXPERT));
         match tensors <= MOST_TENSORS {
             true => Ok(()),
             false => Err(config.mismatch(format!(

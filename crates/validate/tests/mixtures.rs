@@ -65,8 +65,8 @@ parity! {
     gpt_oss_gguf: "gptoss", "model.gguf";
 }
 
-/// What rounding activations to 15 bits costs on top, with experts in blocks.
-const QUANTIZED_TOLERANCE: f64 = 1e-2;
+/// What rounding activations to 15 bits costs on top, with experts in blocks: 2.5e-3 here.
+const QUANTIZED_TOLERANCE: f64 = 5e-3;
 
 #[test]
 fn gpt_oss_with_experts_in_blocks_of_4_bits() {

@@ -11,11 +11,12 @@ use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
 use std::path::Path;
 use std::sync::Arc;
 
+/// All experts take part: rounding could choose another one of two that are nearly equal.
 const MIXTURE: &str = r#"{
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
     "hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 203,
-    "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": true, "decoder_sparse_step": 1,
+    "num_experts": 5, "num_experts_per_tok": 5, "norm_topk_prob": true, "decoder_sparse_step": 1,
     "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "tie_word_embeddings": true, "torch_dtype": "bfloat16"
 }"#;

@@ -63,7 +63,7 @@ impl QuantizedRows {
     }
 
     /// The same rows from `first` on.
-    pub fn from_row(&self, first: usize) -> QuantizedRows {
+    pub fn rows_behind(&self, first: usize) -> QuantizedRows {
         assert!(first <= self.rows);
         QuantizedRows {
             data: self.data.clone(),
