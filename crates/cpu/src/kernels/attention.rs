@@ -386,22 +386,33 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &
     } = walk.rows();
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
     assert!(scratch.partition.len() >= rows);
-    while row < rows {
-        let count = TOGETHER.min(rows - row);
-        let visible: [Range<usize>; TOGETHER] =
-            std::array::from_fn(|i| walk.visible((row + i).min(rows - 1)));
-        // SAFETY: the rows' queries and sums were checked to exist; blocks hold `dim` x 32 elements.
-        unsafe {
-            add_block::<L, E>(
-                &block,
-                scratch.queries.as_ptr().add(row * dim),
-                &visible[..count],
-                walk.softcap,
-                &mut scratch.partition[row..row + count],
-                scratch.partition_out.as_mut_ptr().add(row * dim),
-            );
-        }
-        row += count;
+    macro_rules! rows {
+        ($most:expr) => {
+            let count = $most.min(rows - row);
+            let mut visible = [const { 0..0 }; $most];
+            for i in 0..count {
+                visible[i] = walk.visible(row + i);
+            }
+            // SAFETY: the rows' queries and sums were checked to exist; blocks hold `dim` x 32 elements.
+            unsafe {
+                add_block::<L, E, { $most }>(
+                    &block,
+                    scratch.queries.as_ptr().add(row * dim),
+                    &visible[..count],
+                    walk.softcap,
+                    &mut scratch.partition[row..row + count],
+                    scratch.partition_out.as_mut_ptr().add(row * dim),
+                );
+            }
+            row += count;
+        };
+    }
+    while row + ROWS < rows {
+        rows!(TOGETHER);
+    }
+    // One token's, as a rule.
+    if row < rows {
+        rows!(ROWS);
     }
 }
 

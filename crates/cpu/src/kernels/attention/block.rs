@@ -121,9 +121,10 @@ pub const TOGETHER: usize = 12;
 /// lies around them in the page may be anything, NaN included, and takes no part.
 ///
 /// # Safety
-/// The block exists; `queries` and `out` have as many rows of `dim` values as there are states; every row sees a token.
+/// The block exists; `queries` and `out` have as many rows of `dim` values as there are states, `MOST` at the most; every row
+/// sees a token.
 #[inline(always)]
-pub unsafe fn add_block<L: Lanes, E: Element>(
+pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     block: &Block<E>,
     queries: *const f32,
     visible: &[Range<usize>],
@@ -132,9 +133,10 @@ pub unsafe fn add_block<L: Lanes, E: Element>(
     out: *mut f32,
 ) {
     let (dim, rows) = (block.dim, states.len());
-    assert!(rows <= TOGETHER && visible.len() == rows);
+    assert!(rows <= MOST && visible.len() == rows);
+    const { assert!(MOST <= TOGETHER) };
     // Scores, then weights.
-    let mut weights = [[0.0_f32; TOKENS]; TOGETHER];
+    let mut weights = [[0.0_f32; TOKENS]; MOST];
     // SAFETY: the caller's promise; groups stay below `rows`.
     unsafe {
         for_groups!(rows, row, R => {
@@ -142,7 +144,7 @@ pub unsafe fn add_block<L: Lanes, E: Element>(
         });
     }
     let mut falls = [0.0_f32; 16];
-    let mut totals = [0.0_f32; TOGETHER];
+    let mut totals = [0.0_f32; MOST];
     if let Some(cap) = cap {
         cap_scores::<L>(&mut weights[..rows], cap);
     }
