@@ -8,6 +8,7 @@ pub mod inspect;
 pub mod models;
 pub mod plan;
 pub mod pull;
+pub mod quantize;
 pub mod run;
 pub mod serve;
 pub mod validate;
