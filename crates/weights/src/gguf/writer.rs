@@ -51,6 +51,7 @@ impl GgufWriter {
             written: 0,
             is_done: false,
         };
+        writer.throw_away_what_a_killed_writer_left()?;
         writer.put(&head)?;
         Ok(writer)
     }
@@ -84,6 +85,15 @@ impl GgufWriter {
             .map_err(WeightsError::io("rename to", &self.place))?;
         self.is_done = true;
         Ok(self.written)
+    }
+
+    fn throw_away_what_a_killed_writer_left(&self) -> Result<()> {
+        let found = self.file.metadata();
+        let emptied = found.and_then(|found| match found.len() {
+            0 => Ok(()),
+            _ => self.file.set_len(0),
+        });
+        emptied.map_err(WeightsError::io("empty", &self.part))
     }
 
     fn pad(&mut self) -> Result<()> {
@@ -129,7 +139,7 @@ fn refuse_existing(place: &Path, replace: bool) -> Result<()> {
     }
 }
 
-/// Opens a file that no other writer has; what a killed one left behind is thrown away.
+/// Opens a file that no other writer has.
 fn open_alone(part: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .write(true)
@@ -146,7 +156,6 @@ fn open_alone(part: &Path) -> Result<File> {
         // Some file systems have no locks; two writers of one file are unlikely enough there.
         Ok(()) | Err(TryLockError::Error(_)) => {}
     }
-    file.set_len(0).map_err(WeightsError::io("empty", part))?;
     Ok(file)
 }
 
