@@ -7,4 +7,5 @@ mod errors;
 mod inspecting;
 mod mettle;
 mod plans;
+mod quantizing;
 mod serving;
