@@ -83,7 +83,27 @@ fn every_type_gives_a_file_that_runs() {
             assert_eq!(said, source);
         }
     }
-    expect![].assert_eq(&lines.join("\n"));
+    expect![[r#"
+        F32.gguf: F32, 2.91 MB -> 2.91 MB, 32.00 bits a weight
+        F16.gguf: F16, 2.91 MB -> 1.46 MB, 16.03 bits a weight
+        BF16.gguf: BF16, 2.91 MB -> 1.46 MB, 16.03 bits a weight
+        Q8_0.gguf: Q8_0, 2.91 MB -> 776 kB, 8.54 bits a weight
+        Q6_K.gguf: Q6_K, 2.91 MB -> 624 kB, 6.87 bits a weight
+        Q5_K_M.gguf: Q5_K_M, 2.91 MB -> 530 kB, 5.84 bits a weight
+        Q5_K_S.gguf: Q5_K_S, 2.91 MB -> 519 kB, 5.72 bits a weight
+        Q4_K_M.gguf: Q4_K_M, 2.91 MB -> 464 kB, 5.12 bits a weight
+        Q4_K_S.gguf: Q4_K_S, 2.91 MB -> 447 kB, 4.93 bits a weight
+        Q3_K_L.gguf: Q3_K_L, 2.91 MB -> 418 kB, 4.60 bits a weight
+        Q3_K_M.gguf: Q3_K_M, 2.91 MB -> 395 kB, 4.35 bits a weight
+        Q3_K_S.gguf: Q3_K_S, 2.91 MB -> 357 kB, 3.93 bits a weight
+        Q2_K.gguf: Q2_K, 2.91 MB -> 317 kB, 3.49 bits a weight
+        Q5_1.gguf: Q5_1, 2.91 MB -> 554 kB, 6.10 bits a weight
+        Q5_0.gguf: Q5_0, 2.91 MB -> 513 kB, 5.65 bits a weight
+        Q4_1.gguf: Q4_1, 2.91 MB -> 472 kB, 5.20 bits a weight
+        Q4_0.gguf: Q4_0, 2.91 MB -> 431 kB, 4.75 bits a weight
+        IQ4_NL.gguf: IQ4_NL, 2.91 MB -> 431 kB, 4.75 bits a weight
+        IQ4_XS.gguf: IQ4_XS, 2.91 MB -> 414 kB, 4.56 bits a weight"#]]
+    .assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -92,7 +112,9 @@ fn what_was_quantized_before_is_noted_once() {
     let part = fixture("llama31-split/tiny-00002-of-00003.gguf");
     let outcome = mettle.run(&["quantize", &part, "out.gguf", "--type", "Q4_0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    expect![].assert_eq(&outcome.stderr);
+    expect![[r#"
+        12 of 21 tensors are quantized already (the first: blk.0.ffn_gate.weight, Q8_0): they lose something twice; a file of F16 or F32 gives better results
+    "#]].assert_eq(&outcome.stderr);
     let dense = mettle.run(&["quantize", &part, "f16.gguf", "--type", "F16"]);
     assert_eq!(
         (dense.code, dense.stderr.as_str()),
@@ -126,7 +148,9 @@ fn errors_say_what_is_wrong_in_one_line() {
     check(
         &[&fixture("llama-bf16"), "out.gguf", "--type", "Q8_0"],
         1,
-        expect![],
+        expect![
+            "error: MODELS/llama-bf16 is a folder: quantize takes a .gguf file, or any part of a split one"
+        ],
     );
     check(
         &[
@@ -136,17 +160,39 @@ fn errors_say_what_is_wrong_in_one_line() {
             "Q8_0",
         ],
         1,
-        expect![],
+        expect![
+            "error: MODELS/llama-bf16/model.safetensors is not a .gguf file; quantize takes nothing else"
+        ],
     );
-    check(&["none.gguf", "out.gguf", "--type", "Q8_0"], 1, expect![]);
-    check(&["text.gguf", "out.gguf", "--type", "Q8_0"], 1, expect![]);
-    check(&[&model, "there.gguf", "--type", "Q8_0"], 1, expect![]);
-    check(&[&model, "out.bin", "--type", "Q8_0"], 1, expect![]);
-    check(&[&model, "no/out.gguf", "--type", "Q8_0"], 1, expect![]);
+    check(
+        &["none.gguf", "out.gguf", "--type", "Q8_0"],
+        1,
+        expect!["error: none.gguf does not exist: give a .gguf file"],
+    );
+    check(
+        &["text.gguf", "out.gguf", "--type", "Q8_0"],
+        1,
+        expect![[r#"error: text.gguf: not a GGUF file: it starts with "This" instead of "GGUF""#]],
+    );
+    check(
+        &[&model, "there.gguf", "--type", "Q8_0"],
+        1,
+        expect!["error: there.gguf exists already; --force replaces it"],
+    );
+    check(
+        &[&model, "out.bin", "--type", "Q8_0"],
+        1,
+        expect!["error: out.bin does not end in .gguf, which every model file here must"],
+    );
+    check(
+        &[&model, "no/out.gguf", "--type", "Q8_0"],
+        1,
+        expect!["error: cannot create no/out.gguf.part: No such file or directory (os error 2)"],
+    );
     check(
         &[&model, "out.gguf", "--type", "Q8_0", "--threads", "0"],
         2,
-        expect![],
+        expect![[r#"error: --threads is "0", it must be a whole number above 0"#]],
     );
     let mettle = Mettle::new();
     let stderr = mettle.fail(2, &["quantize", &model, "out.gguf", "--type", "Q9"]);
