@@ -117,7 +117,14 @@ pub fn scale(group: &Group, levels: &impl Levels) -> f32 {
         return 0.0;
     }
     let mut best = (0.0, 0.0);
-    for end in [levels.farthest(), levels.opposite()] {
+    let (end, other) = (levels.farthest(), levels.opposite());
+    // Where the ends are alike, so are the losses.
+    let ends = if end == -other {
+        &[end][..]
+    } else {
+        &[end, other]
+    };
+    for end in ends {
         for stretch in STRETCHES {
             let candidate = peak / (end * (1.0 + STRETCH * stretch as f32));
             let sums = group.sums(levels, line(candidate));

@@ -79,7 +79,8 @@ fn check(dtype: DType, values: &[f32]) -> Result<(), QuantizeError> {
         DType::BF16 => half::bf16::MAX.to_f32(),
         _ => f16::MAX.to_f32(),
     };
-    match values.iter().position(|v| !(v.abs() <= largest)) {
+    let is_bad = |v: &f32| v.is_nan() || v.abs() > largest;
+    match values.iter().position(is_bad) {
         None => Ok(()),
         Some(at) if values[at].is_finite() => Err(QuantizeError::TooLarge {
             at,
