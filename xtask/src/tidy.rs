@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("gpu", &["kernels", "plan", "tensor"]),
     ("cuda", &["gpu", "kernels"]),
     ("metal", &["gpu", "kernels"]),
-    ("bench", &["gpu", "kernels", "plan"]),
+    ("bench", &["gpu", "kernels", "plan", "tensor"]),
     ("engine", &["plan", "text"]),
     ("structured", &["engine", "text"]),
     ("page", &[]),

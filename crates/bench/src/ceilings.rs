@@ -1,5 +1,5 @@
-//! Owns what the machine can do at the most: bytes read from memory and multiply-adds, measured in short loops of nothing
-//! else.
+//! Owns what the machine can do at the most: bytes read from memory, multiply-adds of floats and of integers, measured in
+//! short loops of nothing else.
 
 mod loops;
 mod memory;
@@ -27,6 +27,8 @@ pub struct Ceilings {
     pub read_bytes_per_second: f64,
     /// In f32; a multiply-add is two.
     pub flops_per_second: f64,
+    /// Of 16-bit integers, summed in 32 bits, as products with quantized weights are; a multiply-add is two.
+    pub integer_ops_per_second: f64,
 }
 
 impl Ceilings {
@@ -36,12 +38,17 @@ impl Ceilings {
             threads,
             read_bytes_per_second: read_bandwidth(threads),
             flops_per_second: multiply_adds(threads),
+            integer_ops_per_second: integer_multiply_adds(threads),
         }
     }
 
-    /// Seconds that something needs at the least which reads `bytes` and computes `flops`.
-    pub fn least_seconds(&self, bytes: f64, flops: f64) -> f64 {
-        (bytes / self.read_bytes_per_second).max(flops / self.flops_per_second)
+    /// Seconds that something needs at the least which reads `bytes` and computes `operations`, in integers or floats.
+    pub fn least_seconds(&self, bytes: f64, operations: f64, in_integers: bool) -> f64 {
+        let rate = match in_integers {
+            true => self.integer_ops_per_second,
+            false => self.flops_per_second,
+        };
+        (bytes / self.read_bytes_per_second).max(operations / rate)
     }
 }
 
@@ -68,6 +75,15 @@ fn multiply_adds(threads: usize) -> f64 {
         }
     });
     (STEPS * loops::FLOPS_PER_STEP * threads) as f64 / best
+}
+
+fn integer_multiply_adds(threads: usize) -> f64 {
+    let best = together(threads, |_| {
+        || {
+            black_box(loops::integer_multiply_add(black_box(STEPS), black_box(3)));
+        }
+    });
+    (STEPS * loops::INTEGER_OPS_PER_STEP * threads) as f64 / best
 }
 
 /// The best time in which all threads do their work once, side by side.
@@ -112,6 +128,8 @@ mod tests {
         assert!((0.5..2000.0).contains(&gigabytes), "{gigabytes} GB/s");
         let gigaflops = one.flops_per_second / 1e9;
         assert!((0.2..1000.0).contains(&gigaflops), "{gigaflops} GFLOP/s");
+        let integers = one.integer_ops_per_second / 1e9;
+        assert!((0.2..4000.0).contains(&integers), "{integers} Gop/s");
     }
 
     #[test]
@@ -120,8 +138,10 @@ mod tests {
             threads: 1,
             read_bytes_per_second: 10.0,
             flops_per_second: 100.0,
+            integer_ops_per_second: 200.0,
         };
-        assert_eq!(ceilings.least_seconds(50.0, 100.0), 5.0);
-        assert_eq!(ceilings.least_seconds(10.0, 300.0), 3.0);
+        assert_eq!(ceilings.least_seconds(50.0, 100.0, false), 5.0);
+        assert_eq!(ceilings.least_seconds(10.0, 300.0, false), 3.0);
+        assert_eq!(ceilings.least_seconds(10.0, 300.0, true), 1.5);
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::spread::Spread;
 use mettle_plan::{
-    BackendError, BlockId, ContextLen, Executable, InputToken, OpTime, OutputKind, StepInput,
-    StepOutput, TokenRow,
+    BackendError, BlockId, ContextLen, Executable, GroupPages, InputToken, OpTime, OutputKind,
+    PageLayout, StepInput, StepOutput, TokenRow,
 };
 use std::time::Instant;
 
@@ -25,9 +25,11 @@ pub struct Latency {
     pub decode: Spread,
 }
 
-/// Pages that the batch needs.
-pub fn pages(options: &LatencyOptions, executable_pages: impl Fn(usize) -> usize) -> usize {
-    options.batch * executable_pages(options.input_len + options.output_len)
+/// Pages that the batch needs: all of every group, since nobody gives back here what falls out of a window.
+pub fn pages(options: &LatencyOptions, layout: &PageLayout) -> usize {
+    let length = options.input_len + options.output_len;
+    let of_group = |g: &GroupPages| length.div_ceil(g.tokens_per_page.max(1));
+    options.batch * layout.groups.iter().map(of_group).sum::<usize>()
 }
 
 /// One warm-up, then `repeats` runs; `progress` after each.

@@ -61,6 +61,8 @@ pub struct OpTiming {
     /// Weights, activations and cache that it cannot avoid to move.
     pub bytes: f64,
     pub flops: f64,
+    /// Its products are those of integers: the weights are quantized.
+    pub in_integers: bool,
 }
 
 /// The kinds of ops in a plan, in the order of their first appearance. The embedding is none: it is in every plan.
@@ -82,10 +84,44 @@ pub fn kinds(plan: &Plan) -> Vec<OpKind> {
     kinds
 }
 
-/// A plan of the embedding and the ops of one kind (or none); its output is the last thing it writes.
+/// The ops without which those of a kind have nothing sensible to do, in a kind of their own: experts must be chosen, and
+/// chosen by tokens that differ.
+pub fn needed(plan: &Plan, kind: &OpKind) -> Option<OpKind> {
+    let mut nodes = Vec::new();
+    for place in &kind.nodes {
+        let Op::MoeExperts(experts) = &plan.nodes[*place].op else {
+            continue;
+        };
+        let mut wanted = vec![experts.experts, experts.x];
+        for before in (0..*place).rev() {
+            let op = &plan.nodes[before].op;
+            let writes = op.accesses().writes;
+            let gives = |slice: &Slice| writes.contains(&Resource::Columns(*slice));
+            let Some(given) = wanted.iter().position(gives) else {
+                continue;
+            };
+            wanted.remove(given);
+            if let Op::MoeRoute(route) = op {
+                wanted.push(route.logits);
+            }
+            nodes.push(before);
+            if wanted.is_empty() {
+                break;
+            }
+        }
+    }
+    (!nodes.is_empty()).then(|| OpKind {
+        name: format!("needed by {}", kind.name),
+        nodes,
+    })
+}
+
+/// A plan of the embedding, the ops of one kind (or none) and what those need; its output is the last thing it writes.
 pub fn only(plan: &Plan, kind: Option<&OpKind>) -> Plan {
+    let needed = kind.and_then(|kind| needed(plan, kind));
     let is_kept = |place: usize, node: &Node| {
-        matches!(node.op, Op::Embed(_)) || kind.is_some_and(|k| k.nodes.contains(&place))
+        let mut kinds = kind.into_iter().chain(&needed);
+        matches!(node.op, Op::Embed(_)) || kinds.any(|k| k.nodes.contains(&place))
     };
     let mut part = plan.clone();
     let nodes = plan.nodes.iter().enumerate();
@@ -175,7 +211,15 @@ pub fn timing(
     let op = &plan.nodes[kind.nodes[0]].op;
     let rows = rows(plan, op, shape) as f64;
     let cost = cost::of(plan, op, activation_bytes);
-    let mut bytes = cost.weight_bytes as f64;
+    let mut bytes = match op {
+        // What so many tokens read of all experts if each chooses by chance.
+        Op::MoeExperts(o) => {
+            let left = 1.0 - o.top_k as f64 / o.expert_count as f64;
+            let all = cost.weight_bytes as f64 / (1.0 - left);
+            all * (1.0 - left.powf(rows))
+        }
+        _ => cost.weight_bytes as f64,
+    };
     bytes += rows * (cost.activation_bytes + cost.kv_write_bytes) as f64;
     let mut flops = rows * cost.flops as f64;
     if let Some(context) = cost::of_context(plan, op) {
@@ -194,6 +238,8 @@ pub fn timing(
         flops += rows * seen * context.flops as f64;
     }
     let seconds = (with - without) / kind.nodes.len() as f64;
+    let weights = op.accesses().weights;
+    let mut parts = weights.iter().flat_map(|id| &plan.weight_of(*id).parts);
     OpTiming {
         name: kind.label(shape.rows),
         rows: rows as usize,
@@ -201,6 +247,7 @@ pub fn timing(
         seconds: Some(seconds).filter(|seconds| *seconds > 0.0),
         bytes,
         flops,
+        in_integers: parts.any(|part| part.dtype.is_quantized()),
     }
 }
 
@@ -235,6 +282,12 @@ fn name(plan: &Plan, op: &Op) -> String {
     match op {
         Op::Linear(o) => format!("linear/{}", matrix(o.weight)),
         Op::LmHead(o) => format!("lm_head/{}", matrix(o.weight)),
+        Op::MoeExperts(o) => {
+            let types = matrix(o.gate_up);
+            let types = types.split('/').next().unwrap_or_default();
+            let (experts, top_k, width) = (o.expert_count, o.top_k, o.width);
+            format!("experts/{types}/{top_k}of{experts}x{width}x{}", o.x.width)
+        }
         Op::Attention(o) => format!("attention/{}x{}", o.heads, o.head_dim),
         other => {
             let width = written(other).map_or(0, |slice| slice.width);

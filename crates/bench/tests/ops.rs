@@ -1,9 +1,11 @@
 //! Timing the ops of a real plan one kind at a time: none is left out, and each kind's plan runs by itself.
 
 use mettle_bench::ops::{OpKind, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::type_products::Products;
 use mettle_cpu::CpuBackend;
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::{Backend, Executable, Op, PageLayout, Plan, PrepareOptions, passes};
+use mettle_tensor::DType;
 use std::path::Path;
 
 const SHAPES: [StepShape; 2] = [
@@ -29,7 +31,7 @@ fn prepare(model: &Model, plan: Plan) -> Box<dyn Executable> {
     let wanted = options(&SHAPES, model.vocab_size);
     let options = PrepareOptions {
         bounds: plan.bounds(48, wanted.batch),
-        kv_pages: mettle_bench::latency::pages(&wanted, |t| page_layout.sequence_pages(t)),
+        kv_pages: mettle_bench::latency::pages(&wanted, &page_layout),
         page_layout,
         taps: Vec::new(),
     };
@@ -99,4 +101,57 @@ fn products_are_named_by_their_rows() {
     };
     assert_eq!(kind.label(1), "gemv/q4_1/8x4");
     assert_eq!(kind.label(2), "gemm/q4_1/8x4");
+}
+
+#[test]
+fn experts_are_timed_with_what_chooses_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen2moe");
+    let model = Model::open(&folder, OpenOptions::default()).unwrap();
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let kinds = kinds(&plan);
+    let is_experts = |kind: &&OpKind| kind.name.starts_with("experts/");
+    let kind = kinds.iter().find(is_experts).unwrap();
+    assert_eq!(kind.name, "experts/f32/3of6x32x64");
+    let alone = only(&plan, Some(kind));
+    let mut names: Vec<&str> = alone.nodes.iter().map(|n| n.op.name()).collect();
+    assert_eq!(names.remove(0), "embed");
+    let layer = ["rms_norm", "linear", "moe_route", "moe_experts"];
+    assert_eq!(names, [layer; 3].concat());
+    let timer = StepTimer::new(model.vocab_size);
+    let mut executable = prepare(&model, alone);
+    timer.time(&mut *executable, &SHAPES[1]).unwrap();
+    // A model with windows, in a context beyond them.
+    let folder = folder.with_file_name("gptoss");
+    let windowed = Model::open(&folder, OpenOptions::default()).unwrap();
+    let mut executable = prepare(&windowed, windowed.plan());
+    let other_timer = StepTimer::new(windowed.vocab_size);
+    other_timer.time(&mut *executable, &SHAPES[1]).unwrap();
+    // One token reads three of six experts, many read nearly all.
+    let bytes = |shape| timing(&plan, kind, shape, 2.0, 1.0, 0).bytes;
+    let all = (6 * 3 * 32 * 64 * 4) as f64;
+    let of_two = bytes(&SHAPES[0]) / all;
+    assert!((of_two - 0.75).abs() < 1e-6, "{of_two}");
+    assert!(bytes(&SHAPES[1]) / all > 0.999);
+}
+
+#[test]
+fn products_of_a_type_are_one_kind_and_move_its_bytes() {
+    let products = Products {
+        rows: 8,
+        columns: 512,
+        count: 3,
+    };
+    for dtype in DType::ALL {
+        let plan = products.plan(dtype);
+        let kinds = kinds(&plan);
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+        let name = format!("linear/{}/8x512", dtype.name().to_lowercase());
+        assert_eq!(names, [name]);
+        let one = timing(&plan, &kinds[0], &SHAPES[0], 3.0, 0.0, 4);
+        let weights = dtype.tensor_bytes(&[8, 512]).unwrap();
+        let activations = SHAPES[0].rows * 4 * (8 + 512);
+        assert_eq!(one.bytes, (weights + activations) as f64, "{dtype}");
+        assert_eq!(one.seconds, Some(1.0));
+    }
 }

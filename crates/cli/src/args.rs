@@ -59,6 +59,8 @@ pub enum Command {
     Bench(BenchCommand),
     /// Says what this machine can do, what Mettle makes of it, and what would make it faster
     Doctor(DoctorArgs),
+    /// Says how well a model predicts a text; comparable with llama.cpp's figure
+    Perplexity(PerplexityArgs),
     /// Checks a device: its kernels against exact results, or a model's layers against the CPU
     Validate(ValidateArgs),
 }
@@ -380,6 +382,39 @@ pub struct DoctorArgs {
     pub json: bool,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mettle perplexity wiki.test.raw
+  mettle perplexity -m ./model.gguf --context 2048 --windows 20 book.txt
+
+The text is cut into windows of --context tokens; the second half of each is scored, as llama.cpp's
+perplexity tool does. A lower figure is a better prediction; figures of models with different
+tokenizers cannot be compared.")]
+pub struct PerplexityArgs {
+    /// A text file in UTF-8
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Name, hub id, .gguf file or folder (smollm2:135m)
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Tokens of a window, at least 8
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = window)]
+    pub context: usize,
+    /// Stops after so many windows (all)
+    #[arg(long, value_name = "N", value_parser = above_zero)]
+    pub windows: Option<usize>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+fn window(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| *n >= 8);
+    number.ok_or_else(|| "it must be a whole number from 8 on".to_owned())
 }
 
 fn step_rows(text: &str) -> Result<usize, String> {

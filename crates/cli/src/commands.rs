@@ -6,6 +6,7 @@ pub mod config;
 pub mod doctor;
 pub mod inspect;
 pub mod models;
+pub mod perplexity;
 pub mod plan;
 pub mod pull;
 pub mod quantize;

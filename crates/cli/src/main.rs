@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(args),
         Command::Bench(command) => commands::bench::run(command),
         Command::Doctor(args) => commands::doctor::run(args),
+        Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Validate(args) => commands::validate::run(args),
     };
     match outcome {

@@ -1,9 +1,13 @@
 //! Owns a prepared plan on the CPU: its weights, scratch memory, KV pool and threads.
 
+use crate::assignments::Assignments;
+use crate::expert_weights::of_experts;
+use crate::experts::Experts;
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{PARTITION, Scratch, part_width};
 use crate::kernels::linear::Room;
+use crate::kernels::{elementwise, gated};
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
@@ -13,11 +17,11 @@ use crate::step::StepState;
 use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
-    Arena, BackendError, BlockId, Counts, Dim, Executable, GroupPages, KernelCount, MemoryUse,
-    OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput, StepLimits, StepOutput,
-    Ticket, bind, cost::StepBytes,
+    Arena, BackendError, BlockId, BoundWeight, Counts, Dim, Executable, GroupPages, KernelCount,
+    MemoryUse, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput, StepLimits,
+    StepOutput, Ticket, bind, cost::StepBytes,
 };
-use mettle_tensor::TensorSource;
+use mettle_tensor::{DType, TensorSource};
 use std::sync::{Arc, Mutex};
 
 /// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
@@ -30,6 +34,11 @@ pub struct CpuExecutable {
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) kv: KvPool,
     pub(crate) quantized: QuantizedRows,
+    /// The inputs of the chosen experts, a row for each pair of token and expert.
+    pub(crate) pair_rows: QuantizedRows,
+    /// Written by one thread, in a phase of its own.
+    pub(crate) assignments: PerThread<Assignments>,
+    assignment_bytes: usize,
     pub(crate) threads: Vec<PerThread<ThreadScratch>>,
     pub(crate) parts: Parts,
     /// What the threads' own memory takes together.
@@ -62,6 +71,8 @@ pub struct ThreadScratch {
     pub attention: Scratch,
     pub quantized: QuantizedRows,
     pub linear: Room,
+    /// Of a token's experts.
+    pub scores: Vec<f32>,
 }
 
 /// Where threads that share a context leave their parts of it.
@@ -81,7 +92,8 @@ impl Parts {
         rows: usize,
         head_dim: usize,
     ) -> Result<Parts, BackendError> {
-        let partitions = context.div_ceil(PARTITION);
+        // A window may reach from the end of one partition into the start of another.
+        let partitions = context.div_ceil(PARTITION) + 1;
         let stride = rows * part_width(head_dim);
         let bytes = items.saturating_mul(partitions).saturating_mul(stride * 4);
         Ok(Parts {
@@ -134,7 +146,10 @@ impl CpuExecutable {
         let arena = Arena::new(plan, &bounds, size_of::<f32>());
         let memory = AlignedBytes::zeroed("scratch memory", arena.bytes)?;
         // Refuses what cannot run before gigabytes are read.
-        let cut = bound.iter().find(|b| !plan.weight_of(b.id).is_uncut());
+        let of_experts = of_experts(plan);
+        let is_cut =
+            |b: &&BoundWeight| !plan.weight_of(b.id).is_uncut() && !of_experts.contains_key(&b.id);
+        let cut = bound.iter().find(is_cut);
         if let Some(weight) = cut {
             let name = plan.weight_of(weight.id).name();
             return Err(BackendError::Unsupported {
@@ -150,6 +165,13 @@ impl CpuExecutable {
             what: format!("{threads} threads: {error}"),
         })?;
         let columns = largest_input(&calls);
+        let (experts, pair_columns) = largest_mixture(&calls);
+        let pairs = if experts == 0 {
+            0
+        } else {
+            bounds.expert_assignments
+        };
+        let assignments = Assignments::new(pairs, experts);
         let (head_dim, sharing) = largest_attention(&calls);
         // With more, whole items are dealt out evenly enough.
         let shared_items = 8 * threads;
@@ -164,10 +186,14 @@ impl CpuExecutable {
                     attention: Scratch::new(head_dim, sharing),
                     quantized: QuantizedRows::new(OWN_ROWS, columns)?,
                     linear: Room::new()?,
+                    scores: vec![0.0; experts],
                 })
             })
             .collect::<Result<Vec<_>, BackendError>>()?;
-        let own = |t: &ThreadScratch| t.quantized.bytes() + t.linear.bytes() + t.attention.bytes();
+        let own = |t: &ThreadScratch| {
+            let kernels = t.quantized.bytes() + t.linear.bytes() + t.attention.bytes();
+            kernels + t.scores.len() * size_of::<f32>()
+        };
         let own_scratch_bytes = threads.iter().map(own).sum();
         let threads = threads.into_iter().map(PerThread::new).collect();
         let ropes = plan
@@ -204,6 +230,9 @@ impl CpuExecutable {
         Ok(CpuExecutable {
             isa,
             quantized: QuantizedRows::new(bounds.tokens, columns)?,
+            pair_rows: QuantizedRows::new(pairs, pair_columns)?,
+            assignment_bytes: assignments.bytes(),
+            assignments: PerThread::new(assignments),
             state: StepState::new(&bounds, plan.kv_groups.len()),
             tapped: vec![Vec::new(); options.taps.len()],
             taps: options
@@ -266,6 +295,22 @@ fn largest_input(calls: &[Call]) -> usize {
     widths.max().unwrap_or(0)
 }
 
+/// Experts, and columns of their inputs in whole blocks.
+fn largest_mixture(calls: &[Call]) -> (usize, usize) {
+    let shapes = calls.iter().filter_map(|c| match &c.kernel {
+        Kernel::MoeExperts(Experts {
+            x,
+            width,
+            expert_count,
+            ..
+        }) => Some((*expert_count, x.width.max(*width))),
+        Kernel::MoeRoute { logits, .. } => Some((logits.width, 0)),
+        _ => None,
+    });
+    let (experts, columns) = shapes.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+    (experts, columns.next_multiple_of(crate::pack::BLOCK))
+}
+
 fn largest_attention(calls: &[Call]) -> (usize, usize) {
     let shapes = calls.iter().filter_map(|c| match &c.kernel {
         Kernel::Attention {
@@ -291,9 +336,22 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
         Kernel::QkNorm { .. } => vec!["qk_norm"],
         Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
         Kernel::Attention { .. } => vec!["attention"],
-        Kernel::SiluMul { .. } => vec!["silu_mul"],
-        Kernel::Add { .. } => vec!["add"],
+        Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
+        Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
+        Kernel::Softcap { .. } => vec!["softcap"],
         Kernel::Gather { .. } => vec!["gather"],
+        Kernel::MoeRoute { .. } => vec!["moe_route"],
+        Kernel::MoeExperts(op) => {
+            // Each type once, however many experts there are.
+            let both = [op.gate_up, op.down].map(|id| weights.matrix(id));
+            let mut types: Vec<DType> = both.into_iter().flatten().map(|m| m.dtype).collect();
+            types.sort();
+            types.dedup();
+            let names = types
+                .into_iter()
+                .map(|dtype| crate::names::linear(dtype, isa));
+            ["moe_experts"].into_iter().chain(names).collect()
+        }
     }
 }
 
@@ -313,6 +371,8 @@ impl Executable for CpuExecutable {
             kv_bytes: self.kv.bytes(),
             scratch_bytes: self.arena.len()
                 + self.quantized.bytes()
+                + self.pair_rows.bytes()
+                + self.assignment_bytes
                 + self.own_scratch_bytes
                 + self.parts.bytes()
                 + angles,

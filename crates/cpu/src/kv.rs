@@ -61,7 +61,7 @@ impl KvPool {
             .iter()
             .zip(&layout.groups)
             .map(|(group, pages)| {
-                if group.retention != Retention::Full {
+                if !matches!(group.retention, Retention::Full | Retention::Window(_)) {
                     return Err(unsupported(format!(
                         "cache that is kept {:?} (group {})",
                         group.retention, group.name

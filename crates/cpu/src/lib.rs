@@ -1,6 +1,9 @@
 //! The native backend: SIMD kernels over packed weights, KV pages in memory, and a thread pool of its own.
 
+mod assignments;
 mod executable;
+mod expert_weights;
+mod experts;
 mod isa;
 mod kernels;
 mod kv;

@@ -190,6 +190,20 @@ impl Rows {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(row * self.stride), self.width) }
     }
 
+    /// The rows from `first` on.
+    pub fn rows_behind(&self, first: usize) -> Rows {
+        Rows {
+            // An address only: whoever uses a row promises that it exists.
+            pointer: self.pointer.wrapping_add(first * self.stride),
+            ..*self
+        }
+    }
+
+    /// Whether these are the same columns of the same buffer.
+    pub fn same(&self, other: &Rows) -> bool {
+        self.pointer == other.pointer && self.width == other.width
+    }
+
     /// The same rows, columns `start..start + width` of this view.
     #[inline(always)]
     pub fn columns(&self, start: usize, width: usize) -> Rows {
@@ -220,6 +234,16 @@ impl<T> PerThread<T> {
     pub unsafe fn get(&self) -> &mut T {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.0.get() }
+    }
+
+    /// # Safety
+    /// Nobody writes the value while the result lives.
+    pub unsafe fn read(&self) -> &T
+    where
+        T: Sync,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.0.get() }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Owns the translation of a plan into kernel calls: slices become addresses, weights become packed matrices. What the
 //! backend cannot run is refused here, by name, before anything runs.
 
+use crate::experts::Experts;
+use crate::kernels::elementwise;
+use crate::kernels::route::{Route, Softmax};
 use crate::memory::{AlignedBytes, Rows};
 use mettle_plan::{
-    Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, Slice, Tap,
-    WeightId,
+    Activation, Arena, BackendError, Dim, Expr, KvLayer, KvSource, Op, Plan, RopeId, RouteScore,
+    Slice, Tap, WeightId,
 };
 
 /// One kernel call. Calls are run one after the other: what `hazards` would let overlap is little, and threads that share
@@ -38,7 +41,7 @@ pub enum Kernel {
     },
     QkNorm {
         x: Rows,
-        weight: WeightId,
+        weight: Option<WeightId>,
         head_dim: usize,
         offset: f32,
         eps: f32,
@@ -46,7 +49,8 @@ pub enum Kernel {
     RopeKvWrite {
         q: Rows,
         k: Rows,
-        v: Rows,
+        /// Absent where another layer's cache is read.
+        v: Option<Rows>,
         rope: Option<RopeId>,
         head_dim: usize,
         rotate_from: usize,
@@ -60,16 +64,33 @@ pub enum Kernel {
         kv_heads: usize,
         head_dim: usize,
         scale: f32,
+        window: Option<usize>,
+        softcap: Option<f32>,
+        sinks: Option<WeightId>,
     },
-    SiluMul {
+    Gated {
+        activation: Activation,
         gate: Rows,
         up: Rows,
         out: Rows,
     },
-    Add {
+    /// `out` may be `a`, and is not `b`.
+    Elementwise {
+        expr: Expr,
         a: Rows,
-        b: Rows,
+        b: Option<Rows>,
         out: Rows,
+    },
+    MoeRoute {
+        logits: Rows,
+        route: Route,
+        experts: Rows,
+        shares: Rows,
+    },
+    MoeExperts(Experts),
+    Softcap {
+        x: Rows,
+        cap: f32,
     },
     Gather {
         x: Rows,
@@ -161,6 +182,9 @@ impl View<'_> {
                 out: rows(o.out),
                 scale: o.scale,
             },
+            Op::RmsNorm(o) if o.out.overlaps(&o.x) => {
+                return Err(unsupported("a norm over its own input".into()));
+            }
             Op::RmsNorm(o) => Kernel::RmsNorm {
                 x: rows(o.x),
                 add: o.add.map(rows),
@@ -199,7 +223,10 @@ impl View<'_> {
             Op::RopeKvWrite(o) => Kernel::RopeKvWrite {
                 q: rows(o.q),
                 k: rows(o.k),
-                v: rows(o.v.ok_or_else(|| unsupported("latent attention".into()))?),
+                v: match o.v {
+                    None if o.kv_heads > 0 => return Err(unsupported("latent attention".into())),
+                    v => v.map(rows),
+                },
                 rope: o.rope,
                 head_dim: o.head_dim,
                 rotate_from: o.rotate_from,
@@ -211,14 +238,11 @@ impl View<'_> {
                 let KvSource::Paged(kv) = o.kv else {
                     return refuse("without a cache (encoders)");
                 };
-                if o.window.is_some() {
-                    return refuse("with a sliding window");
-                }
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");
                 }
-                if o.softcap.is_some() || o.sinks.is_some() || o.bias.is_some() {
-                    return refuse("with a softcap, sinks or a bias");
+                if o.bias.is_some() {
+                    return refuse("with a bias");
                 }
                 if o.values_in_keys || o.value_dim != o.head_dim {
                     return refuse("with values of another width than keys");
@@ -230,24 +254,73 @@ impl View<'_> {
                     kv_heads: o.kv_heads,
                     head_dim: o.head_dim,
                     scale: o.scale,
+                    window: o.window,
+                    softcap: o.softcap,
+                    sinks: o.sinks,
                 }
             }
-            Op::GatedAct(o) if o.activation == Activation::Silu => Kernel::SiluMul {
+            Op::GatedAct(o) => Kernel::Gated {
+                activation: o.activation,
                 gate: rows(o.gate),
                 up: rows(o.up),
                 out: rows(o.out),
             },
-            Op::Elementwise(o) if o.expr == Expr::Add => {
-                let b = o.b.expect("an addition has two inputs");
-                if b.width != o.a.width {
-                    return Err(unsupported("addition of one column to many".into()));
+            Op::Elementwise(o) if !elementwise::can(o.expr) => {
+                return Err(unsupported(format!("elementwise {:?}", o.expr)));
+            }
+            Op::Elementwise(o) => {
+                let moves = o.a != o.out && o.a.overlaps(&o.out);
+                if moves || o.b.is_some_and(|b| b.overlaps(&o.out)) {
+                    return Err(unsupported("elementwise ops over their own input".into()));
                 }
-                Kernel::Add {
+                Kernel::Elementwise {
+                    expr: o.expr,
                     a: rows(o.a),
-                    b: rows(b),
+                    b: o.b.map(rows),
                     out: rows(o.out),
                 }
             }
+            Op::MoeRoute(o) => {
+                let softmax = match o.score {
+                    RouteScore::Softmax => Softmax::OfAll,
+                    RouteScore::SoftmaxOfTop => Softmax::OfChosen,
+                    RouteScore::Sigmoid => {
+                        return Err(unsupported("routing by sigmoid scores".into()));
+                    }
+                };
+                if o.bias.is_some() || o.groups > 1 {
+                    let what = "routing with a bias of the choice or groups of experts";
+                    return Err(unsupported(what.into()));
+                }
+                Kernel::MoeRoute {
+                    logits: rows(o.logits),
+                    route: Route {
+                        softmax,
+                        normalize: o.normalize,
+                        scale: o.scale,
+                    },
+                    experts: rows(o.experts),
+                    shares: rows(o.shares),
+                }
+            }
+            Op::MoeExperts(o) => Kernel::MoeExperts(Experts {
+                x: rows(o.x),
+                experts: rows(o.experts),
+                shares: rows(o.shares),
+                gate_up: o.gate_up,
+                gate_up_bias: o.gate_up_bias,
+                down: o.down,
+                down_bias: o.down_bias,
+                activation: o.activation,
+                expert_count: o.expert_count,
+                width: o.width,
+                scratch: rows(o.scratch),
+                out: rows(o.out),
+            }),
+            Op::Softcap(o) => Kernel::Softcap {
+                x: rows(o.x),
+                cap: o.cap,
+            },
             Op::Gather(o) if Some(o.rows) == self.plan.logit_rows => Kernel::Gather {
                 x: rows(o.x),
                 out: rows(o.out),

@@ -2,16 +2,16 @@
 
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::activations::QuantizedRows;
-use crate::kernels::attention::{Attention, PARTITION, QueryTile};
+use crate::kernels::attention::{Attention, QueryTile};
 use crate::kernels::linear::{Input, Linear};
-use crate::kernels::{gated, norm, rope};
+use crate::kernels::{elementwise, gated, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::program::{Call, Kernel};
-use mettle_plan::{KernelCount, KvLayer, RopeId, StepInput, WeightId};
+use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
 use std::ops::Range;
 
 /// Items of a phase for each thread: enough that one who is late leaves little undone, few enough that taking them costs
@@ -20,7 +20,7 @@ const ITEMS_PER_THREAD: usize = 4;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
-    cpu: &'a CpuExecutable,
+    pub(crate) cpu: &'a CpuExecutable,
     step: &'a StepInput,
     threads: usize,
 }
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
     }
 
     /// Items that `parts` parts of a phase's work are dealt out in.
-    fn items(&self, parts: usize) -> usize {
+    pub(crate) fn items(&self, parts: usize) -> usize {
         match self.threads {
             1 => parts.min(1),
             threads => parts.min(threads * ITEMS_PER_THREAD),
@@ -60,9 +60,33 @@ impl<'a> Run<'a> {
     }
 
     /// A phase over rows. True for the thread that did the last of them.
-    fn rows(&self, walk: &mut Walk<'_>, rows: usize, mut work: impl FnMut(Range<usize>)) -> bool {
+    pub(crate) fn rows(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        mut work: impl FnMut(Range<usize>),
+    ) -> bool {
         let items = self.items(rows);
         walk.phase(items, |item| work(share(rows, item, items)))
+    }
+
+    /// A phase over rows, or over columns of the only one.
+    fn cells(
+        &self,
+        walk: &mut Walk<'_>,
+        rows: usize,
+        width: usize,
+        mut work: impl FnMut(usize, Range<usize>),
+    ) -> bool {
+        if rows == 1 {
+            let items = self.threads.min(width);
+            return walk.phase(items, |item| work(0, share(width, item, items)));
+        }
+        self.rows(walk, rows, |rows| {
+            for row in rows {
+                work(row, 0..width);
+            }
+        })
     }
 
     fn fill_angles(&self, tokens: Range<usize>) {
@@ -144,12 +168,15 @@ impl<'a> Run<'a> {
                     head_dim,
                     offset,
                     eps,
-                } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        let x = x.row_mut(row);
-                        norm::rms_norm_heads(isa, x, *head_dim, vector(*weight), *offset, *eps);
-                    }
-                }),
+                } => {
+                    let weight = weight.map(vector);
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let x = x.row_mut(row);
+                            norm::rms_norm_heads(isa, x, *head_dim, weight, *offset, *eps);
+                        }
+                    })
+                }
                 Kernel::RopeKvWrite {
                     q,
                     k,
@@ -166,7 +193,9 @@ impl<'a> Run<'a> {
                             self.rotate(*rope, row, q, *head_dim, *rotate_from);
                             self.rotate(*rope, row, k, *head_dim, *rotate_from);
                         }
-                        self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        if let Some(v) = v {
+                            self.write_kv(*kv, *kv_heads, row, k, v.row(row));
+                        }
                     }
                 }),
                 Kernel::Attention {
@@ -176,8 +205,13 @@ impl<'a> Run<'a> {
                     kv_heads,
                     head_dim,
                     scale,
+                    window,
+                    softcap,
+                    sinks,
                 } => {
                     let columns = q.width / kv_heads;
+                    let heads = columns / head_dim;
+                    let sinks = sinks.map(vector);
                     let attention = |head: usize| Attention {
                         pool: &self.cpu.kv,
                         of: HeadOf { kv: *kv, head },
@@ -185,39 +219,65 @@ impl<'a> Run<'a> {
                         out: out.columns(head * columns, columns),
                         head_dim: *head_dim,
                         scale: *scale,
+                        window: *window,
+                        softcap: *softcap,
+                        sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
                     };
                     self.attend(attention, kv.group, *kv_heads, scratch, walk)
                 }
-                Kernel::SiluMul { gate, up, out } if rows == 1 => {
-                    let items = self.threads.min(out.width);
-                    walk.phase(items, |item| {
-                        let columns = share(out.width, item, items);
-                        let (start, width) = (columns.start, columns.len());
-                        gated::silu_mul(
-                            isa,
-                            gate.columns(start, width).row(0),
-                            up.columns(start, width).row(0),
-                            out.columns(start, width).row_mut(0),
-                        );
+                Kernel::Gated {
+                    activation,
+                    gate,
+                    up,
+                    out,
+                } => self.cells(walk, rows, out.width, |row, columns| {
+                    let (start, width) = (columns.start, columns.len());
+                    gated::gated(
+                        isa,
+                        *activation,
+                        gate.columns(start, width).row(row),
+                        up.columns(start, width).row(row),
+                        out.columns(start, width).row_mut(row),
+                    );
+                }),
+                Kernel::Elementwise { expr, a, b, out } => {
+                    let expr = match *expr {
+                        Expr::ScaleBy(weight) => Expr::Scale(vector(weight)[0]),
+                        expr => expr,
+                    };
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let x = out.row_mut(row);
+                            // The same columns, or columns apart.
+                            if !a.same(out) {
+                                x.copy_from_slice(a.row(row));
+                            }
+                            match b.map(|b| b.row(row)) {
+                                Some(&[one]) if x.len() > 1 => {
+                                    elementwise::apply_one(isa, expr, x, one)
+                                }
+                                b => elementwise::apply(isa, expr, x, b),
+                            }
+                        }
                     })
                 }
-                Kernel::SiluMul { gate, up, out } => self.rows(walk, rows, |rows| {
+                Kernel::MoeRoute {
+                    logits,
+                    route,
+                    experts,
+                    shares,
+                } => self.rows(walk, rows, |rows| {
                     for row in rows {
-                        gated::silu_mul(isa, gate.row(row), up.row(row), out.row_mut(row));
+                        let (logits, room) = (logits.row(row), &mut scratch.scores);
+                        let room = &mut room[..logits.len()];
+                        let (experts, shares) = (experts.row_mut(row), shares.row_mut(row));
+                        route.run(isa, logits, room, experts, shares);
                     }
                 }),
-                Kernel::Add { a, b, out } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        // `a` and `out` may be the same columns, so no two borrows of them at once.
-                        let a = a.row(row);
-                        if std::ptr::eq(a.as_ptr(), out.row(row).as_ptr()) {
-                            norm::add(isa, out.row_mut(row), b.row(row));
-                        } else {
-                            let out = out.row_mut(row);
-                            out.copy_from_slice(a);
-                            norm::add(isa, out, b.row(row));
-                        }
-                    }
+                Kernel::MoeExperts(op) => self.experts(op, rows, scratch, walk),
+                Kernel::Softcap { x, cap } => self.cells(walk, rows, x.width, |row, columns| {
+                    let x = x.columns(columns.start, columns.len());
+                    tanh::softcap_row(isa, x.row_mut(row), *cap);
                 }),
                 Kernel::Gather { x, out } => self.rows(walk, rows, |rows| {
                     for row in rows {
@@ -393,16 +453,20 @@ impl<'a> Run<'a> {
                 unsafe { attention.run(isa, tile, scratch) };
             });
         }
-        let partitions = |index: usize| (of(index).0.position + 1).div_ceil(PARTITION);
-        let all: usize = (0..count).map(partitions).sum();
+        let partitions = |index: usize| {
+            let (tile, attention) = of(index);
+            attention.partitions(tile)
+        };
+        let all: usize = (0..count).map(|index| partitions(index).len()).sum();
         walk.phase(all, |item| {
-            let (mut index, mut partition) = (0, item);
-            while partition >= partitions(index) {
-                partition -= partitions(index);
+            let (mut index, mut number) = (0, item);
+            while number >= partitions(index).len() {
+                number -= partitions(index).len();
                 index += 1;
             }
             let (tile, attention) = of(index);
-            let part = self.cpu.parts.at(index, partition);
+            let partition = attention.partitions(tile).start + number;
+            let part = self.cpu.parts.at(index, number);
             // SAFETY: each part is computed by one thread, into its own place.
             unsafe { attention.run_partition(isa, tile, partition, scratch, part) };
         });

@@ -1,8 +1,11 @@
 //! Owns one step as the kernels see it: checked, with slots and query tiles worked out once.
 
-use crate::kernels::attention::TILE;
+use crate::kernels::attention::{SMALL_TILE, TILE};
 use crate::kv::KvPool;
 use mettle_plan::{BackendError, BlockId, InputToken, Sizes, StepInput, StepLimits};
+
+/// Tokens of a sequence from which on they make tiles enough for all threads.
+const MANY_TOKENS: usize = 4 * TILE;
 
 /// Memory for the derived numbers of a step, reused from step to step.
 pub struct StepState {
@@ -34,7 +37,7 @@ impl StepState {
             slots: (0..groups)
                 .map(|_| Vec::with_capacity(bounds.tokens))
                 .collect(),
-            tiles: Vec::with_capacity(bounds.tokens / TILE + bounds.sequences + 1),
+            tiles: Vec::with_capacity(bounds.tokens / SMALL_TILE + bounds.sequences + 1),
             longest_tile: 0,
         }
     }
@@ -77,19 +80,24 @@ impl StepState {
         let context = step.context_lens[sequence].0 as usize;
         let first = step.positions[start] as usize;
         for (group, slots) in self.slots.iter_mut().enumerate() {
-            let blocks = step.tables[group].blocks_of(sequence);
+            let table = &step.tables[group];
+            let (blocks, first_page) = (table.blocks_of(sequence), table.first_page[sequence]);
             let tokens_per_page = pool.tokens_per_page(group);
             slots.extend((first..context).map(|position| {
-                let block = blocks[position / tokens_per_page];
+                let block = blocks[position / tokens_per_page - first_page as usize];
                 (block, (position % tokens_per_page) as u32)
             }));
         }
-        for row in (start..end).step_by(TILE) {
+        let tile = match end - start >= MANY_TOKENS {
+            true => TILE,
+            false => SMALL_TILE,
+        };
+        for row in (start..end).step_by(tile) {
             self.tiles.push(Tile {
                 sequence,
                 row,
                 position: first + row - start,
-                tokens: TILE.min(end - row),
+                tokens: tile.min(end - row),
             });
         }
     }

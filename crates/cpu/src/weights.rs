@@ -1,9 +1,10 @@
 //! Owns the weights of a prepared plan: packed matrices and plain vectors, each read from the source once.
 
+use crate::expert_weights::{for_each_expert, of_experts};
 use crate::memory::Shelf;
 use crate::pack::{PackedMatrix, read_vector};
 use mettle_plan::{BackendError, BoundWeight, Plan, WeightId};
-use mettle_tensor::TensorSource;
+use mettle_tensor::{TensorSource, TensorView};
 use std::collections::HashMap;
 
 pub struct Weights {
@@ -24,31 +25,55 @@ impl Weights {
             vectors: HashMap::new(),
         };
         let mut shelf = Shelf::default();
+        let of_experts = of_experts(plan);
         for bound in bound {
-            let is_vector = plan.weight_of(bound.id).parts[0].shape.len() == 1;
-            if is_vector {
+            let parts = &plan.weight_of(bound.id).parts;
+            let is_vector = parts[0].shape.len() == 1;
+            if let Some(&per_expert) = of_experts.get(&bound.id) {
+                let name = || plan.weight_of(bound.id).name();
+                if per_expert.dims == 1 {
+                    let read = |view: TensorView<'_>| read_vector(view);
+                    let biases = for_each_expert(parts, &bound.tensors, source, per_expert, read)?;
+                    weights.vectors.insert(bound.id, biases.concat());
+                } else {
+                    let pack = |view: TensorView<'_>| match view.order {
+                        None => PackedMatrix::pack(view, threads, &mut shelf),
+                        Some(_) => Err(BackendError::Unsupported {
+                            backend: "cpu",
+                            what: format!(
+                                "experts with columns in orders of their own ({})",
+                                name()
+                            ),
+                        }),
+                    };
+                    let matrices =
+                        for_each_expert(parts, &bound.tensors, source, per_expert, pack)?;
+                    weights.matrices.insert(bound.id, matrices);
+                }
+            } else if is_vector {
                 let mut vector = Vec::new();
                 for &tensor in &bound.tensors {
                     vector.extend(read_vector(source.view(tensor))?);
                 }
                 weights.vectors.insert(bound.id, vector);
             } else {
-                let mut parts = Vec::new();
-                for &tensor in &bound.tensors {
-                    parts.push(PackedMatrix::pack(
-                        source.view(tensor),
-                        threads,
-                        &mut shelf,
-                    )?);
+                let mut matrices = Vec::new();
+                for (part, &tensor) in parts.iter().zip(&bound.tensors) {
+                    // A tensor that is taken whole may have other dimensions in the file.
+                    let view = TensorView {
+                        shape: &part.shape,
+                        ..source.view(tensor)
+                    };
+                    matrices.push(PackedMatrix::pack(view, threads, &mut shelf)?);
                     source.release(tensor);
                 }
-                weights.matrices.insert(bound.id, parts);
+                weights.matrices.insert(bound.id, matrices);
             }
         }
         Ok(weights)
     }
 
-    /// The parts of a matrix, top to bottom.
+    /// The parts of a matrix, top to bottom; of experts' matrices those of the first expert, then of the next.
     pub fn matrix(&self, id: WeightId) -> &[PackedMatrix] {
         &self.matrices[&id]
     }

@@ -294,13 +294,7 @@ mod tests {
 
     impl Source {
         fn token(&self, id: u32, is_stop: bool) {
-            let event = Event::Token {
-                choice: 0,
-                id,
-                logprobs: None,
-                is_stop,
-            };
-            self.events.write(event);
+            self.events.write_token(0, id, None, is_stop);
         }
 
         fn end(&self, reason: FinishReason, completion: usize) {
@@ -330,7 +324,7 @@ mod tests {
     }
 
     fn start(options: AnswerOptions) -> (Source, Answer) {
-        let (events, receiver) = tape(50);
+        let (events, receiver) = tape(50, None).unwrap();
         let abort = Arc::new(AbortFlags::new(1));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 1);
         let answer = Answer::new(stream, tokenizer(), options);
@@ -339,19 +333,13 @@ mod tests {
 
     #[test]
     fn choices_have_texts_and_stops_of_their_own() {
-        let (events, receiver) = tape(50);
+        let (events, receiver) = tape(50, None).unwrap();
         let abort = Arc::new(AbortFlags::new(2));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 2);
         let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));
         // The first choice is "abc" and stops; the second is "ab" and is cut off, with "b" held back.
         for (choice, id) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 0)] {
-            let event = Event::Token {
-                choice,
-                id,
-                logprobs: None,
-                is_stop: false,
-            };
-            events.write(event);
+            events.write_token(choice, id, None, false);
         }
         for (choice, reason) in [(0, FinishReason::Abort), (1, FinishReason::Length)] {
             let finished = Finished {

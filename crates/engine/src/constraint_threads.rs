@@ -1,12 +1,18 @@
 //! Owns the threads that compute masks, so that the engine's thread never does.
+//!
+//! Constraints travel in two rings made with the engine, and sleepers are woken by number: handing one over and taking it
+//! back allocates nothing and takes no lock.
 
 use crate::constraint::{ConstraintError, MAX_CONSTRAINT_THREADS, TokenConstraint};
 use crate::scheduler::Key;
 use crate::token_mask::TokenMask;
+use crossbeam_queue::ArrayQueue;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 /// Threads that are started with the first constraint. Two: one that is slow does not hold up the next.
 const FIRST_THREADS: usize = 2;
@@ -59,26 +65,36 @@ pub(crate) struct Advanced {
     pub outcome: Result<Option<Box<Constrained>>, ConstraintError>,
 }
 
+/// What the engine's thread and the others share.
+struct Rings {
+    tasks: ArrayQueue<Task>,
+    results: ArrayQueue<Advanced>,
+    threads: [OnceLock<Thread>; MAX_CONSTRAINT_THREADS],
+    /// A bit for each thread that sleeps, or is about to.
+    asleep: AtomicU32,
+    is_over: AtomicBool,
+}
+
 pub(crate) struct ConstraintThreads {
-    tasks: Sender<Task>,
-    /// Taken in turn by the threads, which hold the lock while they wait for a task, not while they work on one. The
-    /// engine's thread never takes it.
-    inbox: Arc<Mutex<Receiver<Task>>>,
-    results: Receiver<Advanced>,
-    outbox: Sender<Advanced>,
+    rings: Arc<Rings>,
+    /// Tasks that found the ring full: many choices ended while theirs waited for threads that are stuck.
+    held: VecDeque<Task>,
     started: usize,
 }
 
 impl ConstraintThreads {
-    /// Starts no thread yet.
-    pub fn new() -> ConstraintThreads {
-        let (tasks, inbox) = channel();
-        let (outbox, results) = channel();
+    /// For so many choices that run at once; more are right too, if slower. Starts no thread yet.
+    pub fn new(choices: usize) -> ConstraintThreads {
+        let room = choices.max(1) + MAX_CONSTRAINT_THREADS;
         ConstraintThreads {
-            tasks,
-            inbox: Arc::new(Mutex::new(inbox)),
-            results,
-            outbox,
+            rings: Arc::new(Rings {
+                tasks: ArrayQueue::new(room),
+                results: ArrayQueue::new(room),
+                threads: [const { OnceLock::new() }; MAX_CONSTRAINT_THREADS],
+                asleep: AtomicU32::new(0),
+                is_over: AtomicBool::new(false),
+            }),
+            held: VecDeque::new(),
             started: 0,
         }
     }
@@ -87,13 +103,12 @@ impl ConstraintThreads {
         while self.started < FIRST_THREADS {
             self.start_thread();
         }
-        let task = Task {
+        self.held.push_back(Task {
             choice,
             constrained,
             token,
-        };
-        // Cannot fail: `inbox` is ours.
-        let _ = self.tasks.send(task);
+        });
+        self.hand_out();
     }
 
     /// A thread is stuck: another takes its place, while there may be more.
@@ -103,29 +118,112 @@ impl ConstraintThreads {
         }
     }
 
-    pub fn next_result(&self) -> Option<Advanced> {
-        self.results.try_recv().ok()
+    pub fn next_result(&mut self) -> Option<Advanced> {
+        self.hand_out();
+        self.rings.results.pop()
     }
 
-    pub fn wait_for_result(&self, at_most: Duration) -> Option<Advanced> {
-        self.results.recv_timeout(at_most).ok()
+    pub fn wait_for_result(&mut self, at_most: Duration) -> Option<Advanced> {
+        let until = Instant::now() + at_most;
+        loop {
+            if let Some(advanced) = self.next_result() {
+                return Some(advanced);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            // Who puts a result into the ring wakes us afterwards; a wake that came before makes this return at once.
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Moves tasks into the ring while there is room, and wakes a thread for each.
+    fn hand_out(&mut self) {
+        while let Some(task) = self.held.pop_front() {
+            if let Err(task) = self.rings.tasks.push(task) {
+                self.held.push_front(task);
+                return;
+            }
+            self.rings.wake_one();
+        }
     }
 
     fn start_thread(&mut self) {
-        let (inbox, outbox) = (self.inbox.clone(), self.outbox.clone());
-        let work = move || {
-            loop {
-                let task = inbox.lock().expect("no holder panics").recv();
-                // An error means that the engine is gone; so may be the reader of the results.
-                let Ok(task) = task else { return };
-                if outbox.send(run(task)).is_err() {
-                    return;
-                }
-            }
-        };
+        let (rings, engine) = (self.rings.clone(), std::thread::current());
+        let number = self.started;
         let thread = std::thread::Builder::new().name("mettle-constraint".to_owned());
+        let work = move || {
+            // Before its bit is ever set: who sees the bit finds the handle.
+            let _ = rings.threads[number].set(std::thread::current());
+            rings.work(number, &engine);
+        };
         thread.spawn(work).expect("the system refused a thread");
         self.started += 1;
+    }
+}
+
+impl Drop for ConstraintThreads {
+    fn drop(&mut self) {
+        self.rings.is_over.store(true, SeqCst);
+        let threads = self.rings.threads.iter().filter_map(OnceLock::get);
+        threads.for_each(Thread::unpark);
+    }
+}
+
+impl Rings {
+    /// What thread `number` does until the engine is gone.
+    fn work(&self, number: usize, engine: &Thread) {
+        let bit = 1 << number;
+        while !self.is_over.load(SeqCst) {
+            if let Some(task) = self.tasks.pop() {
+                // Two tasks may have woken the same thread; the second must not wait for the first.
+                if !self.tasks.is_empty() {
+                    self.wake_one();
+                }
+                self.give(run(task), engine);
+                continue;
+            }
+            self.asleep.fetch_or(bit, SeqCst);
+            fence(SeqCst);
+            // Whoever wakes us clears the bit; a task or an end that came before it was set needs no waking.
+            if self.tasks.is_empty() && !self.is_over.load(SeqCst) {
+                std::thread::park();
+            }
+            self.asleep.fetch_and(!bit, SeqCst);
+            fence(SeqCst);
+        }
+    }
+
+    /// After a task was put into the ring: wakes one thread that sleeps.
+    fn wake_one(&self) {
+        // Against the fences in `work`: either we see the sleeper's bit, or it sees the task.
+        fence(SeqCst);
+        loop {
+            let asleep = self.asleep.load(SeqCst);
+            if asleep == 0 {
+                return;
+            }
+            let bit = 1 << asleep.trailing_zeros();
+            // Another may have woken that one meanwhile.
+            if self.asleep.fetch_and(!bit, SeqCst) & bit != 0 {
+                let thread = self.threads[asleep.trailing_zeros() as usize].get();
+                thread.expect("set before the bit").unpark();
+                return;
+            }
+        }
+    }
+
+    fn give(&self, mut advanced: Advanced, engine: &Thread) {
+        // The ring has room unless the engine is in a long step with more constraints than choices may run.
+        while let Err(refused) = self.results.push(advanced) {
+            if self.is_over.load(SeqCst) {
+                return;
+            }
+            advanced = refused;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        engine.unpark();
     }
 }
 
@@ -150,16 +248,23 @@ fn run(task: Task) -> Advanced {
 mod tests {
     use super::*;
 
-    #[derive(Debug)]
-    struct Anything;
+    const LONG: Duration = Duration::from_secs(20);
 
-    impl TokenConstraint for Anything {
+    /// Allows the tokens from the last one on, once the gate is open.
+    #[derive(Debug)]
+    struct FromLast(u32, Arc<AtomicBool>);
+
+    impl TokenConstraint for FromLast {
         fn mask(&mut self, out: &mut TokenMask) -> Result<(), ConstraintError> {
-            out.allow_all();
+            while !self.1.load(SeqCst) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            (self.0..40).for_each(|id| out.allow(id));
             Ok(())
         }
 
-        fn accept(&mut self, _: u32) -> Result<(), ConstraintError> {
+        fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+            self.0 = token;
             Ok(())
         }
 
@@ -168,23 +273,34 @@ mod tests {
         }
 
         fn fork(&self) -> Box<dyn TokenConstraint> {
-            Box::new(Anything)
+            Box::new(FromLast(self.0, self.1.clone()))
         }
+    }
+
+    fn key(arrival: u64) -> Key {
+        Key {
+            priority: 0,
+            arrival,
+            choice: 1,
+        }
+    }
+
+    fn behind(gate: &Arc<AtomicBool>) -> Box<Constrained> {
+        Constrained::new(Box::new(FromLast(0, gate.clone())), 40)
+    }
+
+    fn constrained() -> Box<Constrained> {
+        behind(&Arc::new(AtomicBool::new(true)))
     }
 
     #[test]
     fn threads_start_with_the_first_constraint_and_are_bounded() {
-        let mut threads = ConstraintThreads::new();
+        let mut threads = ConstraintThreads::new(1);
         assert_eq!(threads.started, 0);
-        let choice = Key {
-            priority: 0,
-            arrival: 7,
-            choice: 1,
-        };
-        threads.advance(choice, Constrained::new(Box::new(Anything), 40), None);
+        threads.advance(key(7), constrained(), None);
         assert_eq!(threads.started, FIRST_THREADS);
-        let advanced = threads.wait_for_result(Duration::from_secs(20)).unwrap();
-        assert_eq!(advanced.choice, choice);
+        let advanced = threads.wait_for_result(LONG).unwrap();
+        assert_eq!(advanced.choice, key(7));
         assert!(advanced.outcome.unwrap().unwrap().mask.is_allowed(39));
         assert!(threads.next_result().is_none());
         for started in FIRST_THREADS + 1..=MAX_CONSTRAINT_THREADS {
@@ -193,5 +309,73 @@ mod tests {
         }
         threads.replace_one();
         assert_eq!(threads.started, MAX_CONSTRAINT_THREADS);
+    }
+
+    #[test]
+    fn every_task_comes_back_once_however_many_there_are() {
+        // One choice's rings, many choices' tasks: the rest is held. Without naps the threads fall asleep and are woken
+        // thousands of times.
+        for (choices, tasks, rounds) in [(1, 100, 20), (4, 4, 3000), (1, 1, 3000)] {
+            let mut threads = ConstraintThreads::new(choices);
+            for round in 0..rounds {
+                for task in 0..tasks {
+                    let token = Some((task + round) as u32 % 40);
+                    threads.advance(key(task), constrained(), token);
+                }
+                let mut seen = vec![false; tasks as usize];
+                for _ in 0..tasks {
+                    let advanced = threads.wait_for_result(LONG).expect("none is lost");
+                    let task = advanced.choice.arrival;
+                    assert!(!std::mem::replace(&mut seen[task as usize], true));
+                    let mask = advanced.outcome.unwrap().unwrap().mask;
+                    let first = (task + round) as u32 % 40;
+                    assert!(mask.is_allowed(first));
+                    assert!(first == 0 || !mask.is_allowed(first - 1));
+                }
+                assert!(threads.next_result().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over() {
+        let mut threads = ConstraintThreads::new(1);
+        let gate = Arc::new(AtomicBool::new(false));
+        threads.advance(key(1), behind(&gate), None);
+        assert!(threads.wait_for_result(Duration::from_millis(5)).is_none());
+        gate.store(true, SeqCst);
+        assert!(threads.wait_for_result(LONG).is_some());
+    }
+
+    #[test]
+    fn a_slow_constraint_does_not_hold_up_the_next() {
+        let mut threads = ConstraintThreads::new(2);
+        for round in 0..200 {
+            let gate = Arc::new(AtomicBool::new(false));
+            // Both at once, so that a thread that was about to sleep may be woken for both.
+            threads.advance(key(0), behind(&gate), None);
+            threads.advance(key(1), constrained(), None);
+            let first = threads.wait_for_result(LONG).unwrap();
+            assert_eq!(first.choice, key(1), "round {round}");
+            gate.store(true, SeqCst);
+            assert_eq!(threads.wait_for_result(LONG).unwrap().choice, key(0));
+            // The threads are caught at another place each time.
+            (0..round % 50 * 100).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    #[test]
+    fn threads_end_with_the_engine() {
+        let mut threads = ConstraintThreads::new(1);
+        for task in 0..50 {
+            threads.advance(key(task), constrained(), None);
+        }
+        let rings = Arc::downgrade(&threads.rings);
+        drop(threads);
+        let until = Instant::now() + LONG;
+        while rings.strong_count() > 0 {
+            assert!(Instant::now() < until, "a thread goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

@@ -47,6 +47,10 @@ pub enum EngineError {
         needed: usize,
         pages: usize,
     },
+    #[error(
+        "the request's tokens and log-probabilities may take {bytes} bytes, which the system does not give; ask for fewer tokens, choices or log-probabilities"
+    )]
+    NoRoom { bytes: usize },
     #[error("the queue is full: {live} requests are running or waiting, the limit is {limit}")]
     QueueFull { live: usize, limit: usize },
     #[error("the engine is shutting down")]
@@ -93,6 +97,7 @@ impl EngineError {
                 | EngineError::NothingAsked
                 | EngineError::PoolingAndTokens
                 | EngineError::CacheTooSmall { .. }
+                | EngineError::NoRoom { .. }
         )
     }
 

@@ -177,12 +177,11 @@ impl EngineHandle {
         if !self.is_alive() {
             return Err(EngineError::Dead);
         }
+        let (events, reader) = tape(Job::events_at_most(&request), request.logprobs)?;
         let (live, limit) = (&shared.stats.live, shared.live_limit);
         let more = |n: usize| (n < limit).then_some(n + 1);
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|live| EngineError::QueueFull { live, limit })?;
-        let capacity = Job::events_at_most(&request);
-        let (events, reader) = tape(capacity);
         let abort = Arc::new(AbortFlags::new(request.n));
         let stream = RequestStream::new(reader, abort.clone(), request.prompt.len(), request.n);
         let seed = request.sampling.seed.unwrap_or_else(random_seed);

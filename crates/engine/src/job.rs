@@ -2,6 +2,7 @@
 
 use crate::event::{Event, Finished};
 use crate::request::Request;
+use crate::sampler::Scores;
 use crate::tape::TapeWriter;
 use crate::token_mask::TokenMask;
 use std::sync::Arc;
@@ -84,6 +85,10 @@ impl Job {
         self.request
             .deadline
             .is_some_and(|deadline| now >= deadline)
+    }
+
+    pub fn send_token(&self, choice: usize, id: u32, scores: Option<Scores>, is_stop: bool) {
+        self.events.write_token(choice, id, scores, is_stop);
     }
 
     pub fn send(&self, event: Event) {

@@ -14,12 +14,13 @@ pub mod philox;
 #[cfg(test)]
 mod tests;
 
+use logprobs::Scorer;
+pub(crate) use logprobs::Scores;
 pub use params::{MAX_LISTED, SamplingParams};
 pub(crate) use params::{check_count, check_ids};
 pub(crate) use penalties::Penalties;
 
 use crate::error::EngineError;
-use crate::event::TokenLogprobs;
 use crate::token_mask::TokenMask;
 use filter::Filter;
 
@@ -45,6 +46,7 @@ pub(crate) struct Draw<'a> {
 pub(crate) struct Sampler {
     work: Vec<f32>,
     filter: Filter,
+    scorer: Scorer,
 }
 
 impl Sampler {
@@ -52,6 +54,7 @@ impl Sampler {
         Sampler {
             work: Vec::with_capacity(vocabulary),
             filter: Filter::with_vocabulary(vocabulary),
+            scorer: Scorer::new(),
         }
     }
 
@@ -59,7 +62,7 @@ impl Sampler {
         &mut self,
         logits: &[f32],
         draw: &Draw,
-    ) -> Result<(u32, Option<TokenLogprobs>), EngineError> {
+    ) -> Result<(u32, Option<Scores<'_>>), EngineError> {
         let (params, position) = (draw.params, draw.position);
         let raw = largest(logits, position)?;
         let adjusted = draw.penalties.is_some()
@@ -83,8 +86,20 @@ impl Sampler {
         };
         let logprobs = draw
             .logprobs
-            .map(|top| logprobs::token_logprobs(logits, raw.logit, token, top));
+            .map(|top| self.scorer.score(logits, raw.logit, token, top));
         Ok((token, logprobs))
+    }
+
+    /// How likely `id` was as the token at `position`.
+    pub fn score(
+        &mut self,
+        logits: &[f32],
+        id: u32,
+        top: usize,
+        position: u64,
+    ) -> Result<Scores<'_>, EngineError> {
+        let best = largest(logits, position)?;
+        Ok(self.scorer.score(logits, best.logit, id, top))
     }
 
     fn adjust(&mut self, logits: &[f32], draw: &Draw) {
@@ -112,17 +127,6 @@ impl Sampler {
             penalties.apply(draw.params, &mut self.work);
         }
     }
-}
-
-/// How likely `id` was as the token at `position`.
-pub(crate) fn logprobs_of(
-    logits: &[f32],
-    id: u32,
-    top: usize,
-    position: u64,
-) -> Result<TokenLogprobs, EngineError> {
-    let best = largest(logits, position)?;
-    Ok(logprobs::token_logprobs(logits, best.logit, id, top))
 }
 
 /// Checks the largest logit of a row that the device reduced to it, as `sample` would.

@@ -114,7 +114,7 @@ impl Scheduler {
             planned: (0, 0),
             started: Instant::now(),
             arrivals: 0,
-            constraints: ConstraintThreads::new(),
+            constraints: ConstraintThreads::new(sequences),
             turned_away: None,
             stats,
         }

@@ -112,7 +112,8 @@ impl Metadata {
             let turns = step.positions.iter().flat_map(|position| {
                 let turn = |frequency: &f32| {
                     let (sin, cos) = ((*position as f32 * frequency) as f64).sin_cos();
-                    [(cos as f32).to_le_bytes(), (sin as f32).to_le_bytes()]
+                    let (cos, sin) = (cos as f32 * rope.magnitude, sin as f32 * rope.magnitude);
+                    [cos.to_le_bytes(), sin.to_le_bytes()]
                 };
                 rope.inverse_frequencies.iter().flat_map(turn)
             });

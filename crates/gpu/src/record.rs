@@ -205,7 +205,7 @@ impl Recorder<'_> {
                 let launch = select::head_norm(self.element, self.tokens, o.heads as u32);
                 let binds = [
                     writes("x", x.place),
-                    reads("weight", self.weights.dense(o.weight)),
+                    reads("weight", self.weights.dense(o.weight.expect("was checked"))),
                 ];
                 let params = HeadNormParams {
                     head_dim: o.head_dim as u32,

@@ -3,7 +3,7 @@
 use mettle_kernels::select::padded_head_dim;
 use mettle_plan::{
     Activation, Attention, BackendError, BoundWeight, Dim, Element, Expr, KvElement, KvSource, Op,
-    PageLayout, Plan, PrepareOptions, Retention, Slice,
+    PageLayout, Plan, PrepareOptions, QkNorm, Retention, Slice,
 };
 use mettle_tensor::{DType, TensorSource};
 
@@ -23,13 +23,6 @@ pub fn check(
         }
         if plan.weight_of(weight.id).parts[0].shape.len() > 2 {
             return refuse(format!("experts ({name})"));
-        }
-        let is_ordered = |tensor: &&usize| source.view(**tensor).order.is_some();
-        if let Some(tensor) = weight.tensors.iter().find(is_ordered) {
-            return refuse(format!(
-                "columns in an order of their own ({})",
-                source.tensors()[*tensor].name
-            ));
         }
     }
     if let Some(what) = cache_fault(plan, &options.page_layout, options.kv_pages) {
@@ -95,6 +88,7 @@ fn op_fault(plan: &Plan, op: &Op) -> Option<String> {
         Op::Linear(o) if o.groups > 1 => Some("projections per head (linear groups)".into()),
         Op::Linear(o) if o.adapters.is_some() => Some("adapters (LoRA)".into()),
         Op::Linear(o) if !is_activation(o.out) => Some("projections to other types".into()),
+        Op::RopeKvWrite(o) if o.kv_heads == 0 => Some("layers that read another's cache".into()),
         Op::RopeKvWrite(o) if o.v.is_none() => Some("latent attention".into()),
         Op::Attention(o) => attention_fault(o).map(|what| format!("attention {what}")),
         Op::GatedAct(o) if o.activation != Activation::Silu => {
@@ -111,7 +105,9 @@ fn op_fault(plan: &Plan, op: &Op) -> Option<String> {
         | Op::Elementwise(_)
         | Op::LmHead(_)
         | Op::RmsNorm(_)
-        | Op::QkNorm(_) => None,
+        | Op::QkNorm(QkNorm {
+            weight: Some(_), ..
+        }) => None,
         other => Some(format!("op {}", other.name())),
     }
 }
@@ -160,66 +156,4 @@ fn alignment_fault(
             source.tensors()[*quantized].name
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use mettle_plan::{Linear, bind};
-    use mettle_tensor::{TensorInfo, TensorView};
-
-    struct Ordered([TensorInfo; 1], Vec<u32>);
-
-    impl TensorSource for Ordered {
-        fn tensors(&self) -> &[TensorInfo] {
-            &self.0
-        }
-
-        fn view(&self, _: usize) -> TensorView<'_> {
-            TensorView {
-                dtype: DType::F16,
-                shape: &self.0[0].shape,
-                bytes: &[0; 2 * 8 * 32],
-                order: Some(&self.1),
-            }
-        }
-    }
-
-    #[test]
-    fn columns_in_an_order_are_refused_by_name() {
-        let mut plan = Plan::new("test", DType::F16, KvElement::F16);
-        let x = plan.buffer("x", Dim::Tokens, 32);
-        let out = plan.buffer("out", Dim::Tokens, 8);
-        let weight = plan.weight("w", &[8, 32]);
-        plan.push(Op::Linear(Linear {
-            x,
-            weight,
-            bias: None,
-            residual: None,
-            adapters: None,
-            groups: 1,
-            out,
-        }));
-        let source = Ordered(
-            [TensorInfo {
-                name: "w".into(),
-                dtype: DType::F16,
-                shape: vec![8, 32],
-            }],
-            (0..32).rev().collect(),
-        );
-        let bound = bind(std::slice::from_ref(&plan), &source).unwrap();
-        let options = PrepareOptions {
-            bounds: plan.bounds(1, 1),
-            kv_pages: 0,
-            page_layout: PageLayout::new(&plan.kv_groups, 32),
-            taps: Vec::new(),
-        };
-        let error = check("gpu", &plan, &bound, &source, &options).unwrap_err();
-        let error = error.to_string();
-        assert!(
-            error.contains("columns in an order of their own (w)"),
-            "{error}"
-        );
-    }
 }

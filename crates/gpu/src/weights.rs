@@ -183,7 +183,7 @@ impl<G: Gpu> Loader<'_, G> {
             (view.dtype, self.element),
             (DType::F16, Element::F16) | (DType::BF16, Element::Bf16)
         );
-        if stored_so {
+        if stored_so && view.order.is_none() {
             self.memory.write(self.gpu, place.buffer, at, &view.bytes)?;
             return Ok(at + view.bytes.len());
         }

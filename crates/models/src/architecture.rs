@@ -2,7 +2,11 @@
 
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
-use crate::{llama, mistral, qwen2, qwen3};
+use crate::plan_only::gemma3 as gemma3_images;
+use crate::{
+    gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
+    qwen3_moe,
+};
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
 use serde_json::Value;
@@ -10,17 +14,33 @@ use serde_json::Value;
 type FromHf = fn(&Value) -> Result<DecoderSpec>;
 type FromGguf = fn(&Metadata, &dyn TensorSource) -> Result<DecoderSpec>;
 
-const FROM_HF: [(&str, FromHf); 4] = [
+const FROM_HF: [(&str, FromHf); 13] = [
+    (gemma2::NAME, gemma2::from_hf),
+    (gemma3_images::NAME, gemma3_images::text_from_hf),
+    (gemma3::TEXT_NAME, gemma3::from_hf),
+    (gemma4::TEXT_NAME, gemma4::from_hf),
+    (gpt_oss::NAME, gpt_oss::from_hf),
     (llama::NAME, llama::from_hf),
     (mistral::NAME, mistral::from_hf),
+    (mixtral::NAME, mixtral::from_hf),
+    (phi3::NAME, phi3::from_hf),
     (qwen2::NAME, qwen2::from_hf),
+    (qwen2_moe::NAME, qwen2_moe::from_hf),
     (qwen3::NAME, qwen3::from_hf),
+    (qwen3_moe::NAME, qwen3_moe::from_hf),
 ];
 
-const FROM_GGUF: [(&str, FromGguf); 3] = [
+const FROM_GGUF: [(&str, FromGguf); 10] = [
+    (gemma2::NAME, gemma2::from_gguf),
+    (gemma3::GGUF_NAME, gemma3::from_gguf),
+    (gemma4::GGUF_NAME, gemma4::from_gguf),
+    (gpt_oss::GGUF_NAME, gpt_oss::from_gguf),
     (llama::NAME, llama::from_gguf),
+    (phi3::NAME, phi3::from_gguf),
     (qwen2::NAME, qwen2::from_gguf),
+    (qwen2_moe::GGUF_NAME, qwen2_moe::from_gguf),
     (qwen3::NAME, qwen3::from_gguf),
+    (qwen3_moe::GGUF_NAME, qwen3_moe::from_gguf),
 ];
 
 /// The decoder of a `config.json`.

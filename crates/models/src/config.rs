@@ -14,6 +14,7 @@ const WITHOUT_MATHS: &[&str] = &[
     "architectures",
     "attention_dropout",
     "attn_pdrop",
+    "auto_map",
     "bos_token_id",
     "classifier_dropout",
     "decoder_start_token_id",
@@ -177,6 +178,22 @@ impl<'a> Config<'a> {
         self.typed(key, "a list of strings", |v| {
             v.as_array()?.iter().map(Value::as_str).collect()
         })
+    }
+
+    pub fn sizes_or_none(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        self.typed(key, "a list of integers that are not negative", |v| {
+            let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+            v.as_array()?.iter().map(size).collect()
+        })
+    }
+
+    pub fn floats(&self, key: &str) -> Result<Vec<f32>> {
+        let read = |v: &Value| {
+            let number = |v: &Value| v.as_f64().map(|n| n as f32).filter(|n| n.is_finite());
+            v.as_array()?.iter().map(number).collect()
+        };
+        let found = self.typed(key, "a list of finite numbers", read)?;
+        found.ok_or_else(|| self.missing(key))
     }
 
     /// The object under `key`, to be read and finished like this one.

@@ -3,32 +3,31 @@
 use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
+use crate::features::Features;
 use crate::names::{LayerTensor, Names};
 use crate::rope_config::RopeConfig;
 use mettle_plan::RopeStyle;
 
 /// The dimensions that every such config names.
 pub struct Shape {
-    vocab: usize,
-    hidden: usize,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    intermediate: usize,
-    eps: f32,
-    rope: RopeConfig,
-    tied: bool,
-    context_length: usize,
+    pub vocab: usize,
+    pub hidden: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub intermediate: usize,
+    pub eps: f32,
+    pub rope: RopeConfig,
+    pub tied: bool,
+    pub context_length: usize,
 }
 
 impl Shape {
     /// Absent keys mean what they mean to transformers: as many KV heads as heads, heads that share the hidden size
     /// among them, an untied head. All else must be there.
     pub fn read(config: &Config) -> Result<Shape> {
-        config.text("model_type")?;
-        // The weights' own matter, which refuse what they cannot read.
-        config.ignore(&["quantization", "quantization_config"]);
+        ignore_quantization(config)?;
         match config.text("hidden_act")? {
             "silu" => {}
             _ => return Err(config.unsupported("hidden_act", "only \"silu\" is")),
@@ -52,33 +51,11 @@ impl Shape {
     }
 }
 
-/// The Qwen way: windows are switched on by `use_sliding_window`, and newer configs list every layer's kind.
-pub fn refuse_windows(config: &Config) -> Result<()> {
-    if config.flag_or_none("use_sliding_window")? == Some(true) {
-        let later = "windows come later; only false is";
-        return Err(config.unsupported("use_sliding_window", later));
-    }
-    // Without use_sliding_window they have no effect.
-    config.ignore(&["sliding_window", "max_window_layers"]);
-    let kinds = config.texts_or_none("layer_types")?.unwrap_or_default();
-    match kinds.iter().all(|kind| *kind == "full_attention") {
-        true => Ok(()),
-        false => Err(config.unsupported("layer_types", "only full_attention is")),
-    }
-}
-
-/// The Mistral way: a number is a window.
-pub fn refuse_short_window(config: &Config, shape: &Shape) -> Result<()> {
-    match config.size_or_none("sliding_window")? {
-        Some(window) if window < shape.context_length => {
-            let later = format!(
-                "windows come later; only null or at least the context of {} is",
-                shape.context_length
-            );
-            Err(config.unsupported("sliding_window", later))
-        }
-        _ => Ok(()),
-    }
+/// The weights' own matter, which refuse what they cannot read.
+pub fn ignore_quantization(config: &Config) -> Result<()> {
+    config.text("model_type")?;
+    config.ignore(&["quantization", "quantization_config"]);
+    Ok(())
 }
 
 /// Refuses unknown keys and absurd dimensions.
@@ -88,9 +65,12 @@ pub fn finish(
     shape: Shape,
     biases: Biases,
     qk_norm: bool,
+    features: Features,
 ) -> Result<DecoderSpec> {
     let source_name = config.name().to_owned();
     config.finish()?;
+    let rotated = (shape.head_dim as f32 * shape.rope.partial) as usize;
+    let long_rope = shape.rope.long;
     let spec = DecoderSpec {
         architecture,
         vocab: shape.vocab,
@@ -102,7 +82,10 @@ pub fn finish(
         intermediate: shape.intermediate,
         eps: shape.eps,
         rope_base: shape.rope.base,
-        rope_scaling: shape.rope.scaling,
+        rope_scaling: match &long_rope {
+            Some(long) => long.scaling(shape.context_length),
+            None => shape.rope.scaling,
+        },
         rope_style: RopeStyle::Neox,
         biases,
         qk_norm,
@@ -110,6 +93,13 @@ pub fn finish(
         context_length: shape.context_length,
         names: Names::Hf,
         unread: Vec::new(),
+        features: Features {
+            rotated: (rotated != shape.head_dim).then_some(rotated),
+            rope_magnitude: long_rope.as_ref().map_or(1.0, |long| long.magnitude),
+            long_rope,
+            ..features
+        },
+        mixture: None,
     };
     let mut spec = spec.check(&source_name)?;
     spec.unread = unread(&spec);
@@ -117,7 +107,7 @@ pub fn finish(
 }
 
 /// A tied head may be stored all the same, and old files hold the rotary frequencies, which follow from the config.
-fn unread(spec: &DecoderSpec) -> Vec<String> {
+pub fn unread(spec: &DecoderSpec) -> Vec<String> {
     let query = |layer| spec.names.layer(layer, LayerTensor::Query);
     let mut names: Vec<String> = (0..spec.layers)
         .map(|layer| query(layer).replace("q_proj", "rotary_emb.inv_freq"))

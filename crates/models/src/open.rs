@@ -156,7 +156,7 @@ fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
 fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Model> {
     let config = read_config(&folder.join("config.json"))?;
     refuse_plan_only(&model_name(path), &config)?;
-    let spec = decoder_from_hf(&config)?;
+    let mut spec = decoder_from_hf(&config)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
         LoadFormat::Auto => {
             let quantization = Quantization::from_config(&config)?;
@@ -167,13 +167,16 @@ fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Mod
             Arc::new(random(&spec, dtype, seed)?)
         }
     };
+    if let Some(mixture) = &mut spec.mixture {
+        mixture.look_at(&*tensors);
+    }
     let text = TextFiles::Folder(folder);
     finish(path, spec, tensors, text, Some(&config), options)
 }
 
 fn finish(
     path: &Path,
-    spec: DecoderSpec,
+    mut spec: DecoderSpec,
     tensors: Arc<dyn TensorSource>,
     text: TextFiles,
     config: Option<&Value>,
@@ -192,6 +195,7 @@ fn finish(
         Some(asked) => asked,
         None => spec.context_length,
     };
+    spec.limit_context(context_length);
     let generation = text.generation()?;
     let mut eos_ids = generation.eos_token_ids.clone();
     eos_ids.extend(text.eos_ids(config)?);

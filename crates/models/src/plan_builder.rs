@@ -68,10 +68,22 @@ impl PlanBuilder {
         let weight = self.plan.weight(format!("{name}.weight"), &[head_dim]);
         self.plan.push(Op::QkNorm(QkNorm {
             x,
-            weight,
+            weight: Some(weight),
             heads,
             head_dim,
             weight_offset: offset,
+            eps: self.eps,
+        }));
+    }
+
+    /// The same without a weight.
+    pub fn plain_head_norm(&mut self, x: Slice, heads: usize) {
+        self.plan.push(Op::QkNorm(QkNorm {
+            x,
+            weight: None,
+            heads,
+            head_dim: x.width / heads,
+            weight_offset: 0.0,
             eps: self.eps,
         }));
     }
@@ -173,6 +185,15 @@ impl PlanBuilder {
         self.plan.tap("logits", logits);
         self.plan.hidden = Some(self.plan.mark_output(hidden));
         self.plan.logits = Some(self.plan.mark_output(logits));
+    }
+
+    /// Bends the logits that `head` pushed below `cap`.
+    pub fn cap_logits(&mut self, cap: f32) {
+        let x = self.plan.logits.expect("a cap follows the head");
+        let head = self.plan.nodes.last_mut().expect("the head");
+        let taps = std::mem::take(&mut head.taps);
+        self.plan.push(Op::Softcap(Softcap { x, cap }));
+        self.plan.nodes.last_mut().expect("just pushed").taps = taps;
     }
 
     pub fn finish(self) -> Plan {

@@ -4,7 +4,7 @@ use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::open::{Found, config_type, find, model_name, read_config};
-use crate::plan_only::{Declared, deepseek_v3, gemma3, gpt_oss, qwen3_next, t5};
+use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next, t5};
 use crate::variant::{AdapterSlots, Share, Variant};
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::DType;
@@ -13,14 +13,23 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Published configs that need no file.
-pub const BUILT_IN: [(&str, &str); 10] = [
+pub const BUILT_IN: [(&str, &str); 13] = [
     ("deepseek-v3", include_str!("../configs/deepseek-v3.json")),
     ("gemma-3-4b", include_str!("../configs/gemma-3-4b.json")),
     ("gpt-oss-20b", include_str!("../configs/gpt-oss-20b.json")),
     ("llama-3.1-8b", include_str!("../configs/llama-3.1-8b.json")),
     ("mistral-7b", include_str!("../configs/mistral-7b.json")),
+    ("mixtral-8x7b", include_str!("../configs/mixtral-8x7b.json")),
+    (
+        "qwen1.5-moe-a2.7b",
+        include_str!("../configs/qwen1.5-moe-a2.7b.json"),
+    ),
     ("qwen2-0.5b", include_str!("../configs/qwen2-0.5b.json")),
     ("qwen3-0.6b", include_str!("../configs/qwen3-0.6b.json")),
+    (
+        "qwen3-30b-a3b",
+        include_str!("../configs/qwen3-30b-a3b.json"),
+    ),
     (
         "qwen3-next-80b-a3b",
         include_str!("../configs/qwen3-next-80b-a3b.json"),
@@ -32,10 +41,9 @@ pub const BUILT_IN: [(&str, &str); 10] = [
 type Plans = fn(&Value, Declared) -> Result<Vec<Plan>>;
 
 /// By `model_type`.
-const PLAN_ONLY: [(&str, Plans); 5] = [
+const PLAN_ONLY: [(&str, Plans); 4] = [
     (deepseek_v3::NAME, deepseek_v3::plans),
     (gemma3::NAME, gemma3::plans),
-    (gpt_oss::NAME, gpt_oss::plans),
     (qwen3_next::NAME, qwen3_next::plans),
     (t5::NAME, t5::plans),
 ];
@@ -43,7 +51,9 @@ const PLAN_ONLY: [(&str, Plans); 5] = [
 /// Says so where a config has a plan but nothing runs it.
 pub(crate) fn refuse_plan_only(model: &str, config: &Value) -> Result<()> {
     let found = model_type(config)?;
-    match PLAN_ONLY.iter().any(|(known, _)| *known == found) {
+    // Its text part runs; images wait.
+    let runs = found == gemma3::NAME;
+    match !runs && PLAN_ONLY.iter().any(|(known, _)| *known == found) {
         false => Ok(()),
         true => Err(ModelError::PlanOnly {
             model: model.to_owned(),
@@ -146,6 +156,13 @@ fn of_decoder(
     let plan = |name: &str, variant: &Variant| {
         spec.plan_of(name, weight_type, options.kv_element, variant)
     };
+    let is_plain = options.adapters.is_none() && options.ranks.is_none();
+    if spec.mixture.is_some() && !is_plain {
+        return Err(ModelError::Architecture {
+            found: format!("{} with adapters or ranks", spec.architecture),
+            supported: "dense decoders".into(),
+        });
+    }
     match (options.adapters, options.ranks) {
         (None, None) => Ok(vec![plan(name, &Variant::Plain)]),
         (Some(slots), None) => {

@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
+use crate::features::Features;
 use crate::gguf_config::GgufConfig;
 use crate::hf_decoder::{self, Shape};
+use crate::windows;
 use mettle_plan::RopeStyle;
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -21,11 +23,15 @@ const BIASES: Biases = Biases {
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
     let shape = Shape::read(&config)?;
-    hf_decoder::refuse_windows(&config)?;
+    let features = Features {
+        windows: windows::switched(&config, shape.layers)?,
+        ..Features::default()
+    };
     config.must_be("use_mrope", false)?;
-    hf_decoder::finish(config, NAME, shape, BIASES, false)
+    hf_decoder::finish(config, NAME, shape, BIASES, false, features)
 }
 
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
-    GgufConfig::new(NAME, metadata, tensors).decoder(RopeStyle::Neox, BIASES, false)
+    let config = GgufConfig::new(NAME, metadata, tensors);
+    config.decoder(RopeStyle::Neox, BIASES, false, Features::default())
 }

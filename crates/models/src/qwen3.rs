@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::decoder::{Biases, DecoderSpec};
 use crate::error::Result;
+use crate::features::Features;
 use crate::gguf_config::GgufConfig;
 use crate::hf_decoder::{self, Shape};
+use crate::windows;
 use mettle_plan::RopeStyle;
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -17,16 +19,25 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
     config.size("head_dim")?;
     let shape = Shape::read(&config)?;
-    hf_decoder::refuse_windows(&config)?;
+    let features = Features {
+        windows: windows::switched(&config, shape.layers)?,
+        ..Features::default()
+    };
     let attention = config.flag_or_none("attention_bias")?.unwrap_or(false);
     let biases = Biases {
         qkv: attention,
         output: attention,
         feed_forward: false,
     };
-    hf_decoder::finish(config, NAME, shape, biases, true)
+    hf_decoder::finish(config, NAME, shape, biases, true, features)
 }
 
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
-    GgufConfig::new(NAME, metadata, tensors).decoder(RopeStyle::Neox, Biases::default(), true)
+    let config = GgufConfig::new(NAME, metadata, tensors);
+    config.decoder(
+        RopeStyle::Neox,
+        Biases::default(),
+        true,
+        Features::default(),
+    )
 }

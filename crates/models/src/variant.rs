@@ -95,6 +95,9 @@ impl Share {
                 "{heads} KV heads and a feed-forward size of {width} do not divide among them"
             ));
         }
+        if spec.features.fused || spec.features.per_layer_width.is_some() {
+            return wrong("fused projections and inputs of layers are not split yet".into());
+        }
         if spec.biases != Default::default() {
             return wrong("projections with biases are not split yet".into());
         }

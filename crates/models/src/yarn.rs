@@ -12,31 +12,76 @@ pub struct Yarn {
     pub all_dimensions_factor: f32,
 }
 
-impl Yarn {
-    /// `dims` rotated elements a head.
-    pub fn read(config: &Config, base: f32, dims: usize) -> Result<Yarn> {
+/// What configs say of it.
+#[derive(Clone, Copy, Debug)]
+pub struct YarnNumbers {
+    pub factor: f32,
+    pub beta_fast: f32,
+    pub beta_slow: f32,
+    pub truncate: bool,
+    pub original_context: f32,
+    pub attention_factor: Option<f32>,
+    pub mscale: Option<f32>,
+    pub mscale_all: Option<f32>,
+}
+
+impl YarnNumbers {
+    /// With the defaults of transformers, and of the paper.
+    pub fn new(factor: f32, original_context: f32) -> YarnNumbers {
+        YarnNumbers {
+            factor,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+            original_context,
+            attention_factor: None,
+            mscale: None,
+            mscale_all: None,
+        }
+    }
+
+    pub fn read(config: &Config) -> Result<YarnNumbers> {
         config.must_be("type", "yarn")?;
         config.must_be("rope_type", "yarn")?;
         let factor = config.positive("factor")?;
-        // The defaults of transformers, and of the paper.
-        let beta_fast = config.float_or_none("beta_fast")?.unwrap_or(32.0);
-        let beta_slow = config.float_or_none("beta_slow")?.unwrap_or(1.0);
-        let truncate = config.flag_or_none("truncate")?.unwrap_or(true);
         let original = config.positive("original_max_position_embeddings")?;
-        let mscale = config.float_or_none("mscale")?.filter(|m| *m != 0.0);
-        let mscale_all = config
-            .float_or_none("mscale_all_dim")?
-            .filter(|m| *m != 0.0);
+        let default = YarnNumbers::new(factor, original);
+        let fast = config.float_or_none("beta_fast")?;
+        let slow = config.float_or_none("beta_slow")?;
+        let truncate = config.flag_or_none("truncate")?;
+        let mscale =
+            |key| -> Result<Option<f32>> { Ok(config.float_or_none(key)?.filter(|m| *m != 0.0)) };
+        Ok(YarnNumbers {
+            beta_fast: fast.unwrap_or(default.beta_fast),
+            beta_slow: slow.unwrap_or(default.beta_slow),
+            truncate: truncate.unwrap_or(default.truncate),
+            attention_factor: config.float_or_none("attention_factor")?,
+            mscale: mscale("mscale")?,
+            mscale_all: mscale("mscale_all_dim")?,
+            ..default
+        })
+    }
+}
+
+impl Yarn {
+    /// `dims` rotated elements a head.
+    pub fn read(config: &Config, base: f32, dims: usize) -> Result<Yarn> {
+        Ok(Yarn::new(&YarnNumbers::read(config)?, base, dims))
+    }
+
+    pub fn new(numbers: &YarnNumbers, base: f32, dims: usize) -> Yarn {
+        let factor = numbers.factor;
         let sharpened = |mscale: f32| match factor > 1.0 {
             true => 0.1 * mscale * factor.ln() + 1.0,
             false => 1.0,
         };
         // The element whose wavelength fits `turns` times into the context the model was trained on.
         let element = |turns: f32| {
-            dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln())
+            let waves = numbers.original_context / (turns * 2.0 * std::f32::consts::PI);
+            dims as f32 * waves.ln() / (2.0 * base.ln())
         };
-        let (mut low, mut high) = (element(beta_fast), element(beta_slow));
-        if truncate {
+        let (mut low, mut high) = (element(numbers.beta_fast), element(numbers.beta_slow));
+        if numbers.truncate {
             (low, high) = (low.floor(), high.ceil());
         }
         (low, high) = (low.max(0.0), high.min(dims as f32 - 1.0));
@@ -45,13 +90,14 @@ impl Yarn {
             let interpolated = ((i as f32 - low) / width).clamp(0.0, 1.0);
             1.0 / (interpolated / factor + 1.0 - interpolated)
         });
-        Ok(Yarn {
+        Yarn {
             scaling: RopeScaling::Divisors(divisors.collect()),
-            attention_factor: match (mscale, mscale_all) {
-                (Some(mscale), Some(all)) => sharpened(mscale) / sharpened(all),
+            attention_factor: match (numbers.attention_factor, numbers.mscale, numbers.mscale_all) {
+                (Some(stated), ..) => stated,
+                (None, Some(mscale), Some(all)) => sharpened(mscale) / sharpened(all),
                 _ => sharpened(1.0),
             },
-            all_dimensions_factor: mscale_all.map_or(1.0, sharpened),
-        })
+            all_dimensions_factor: numbers.mscale_all.map_or(1.0, sharpened),
+        }
     }
 }

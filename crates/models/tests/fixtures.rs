@@ -1,7 +1,7 @@
 //! Every fixture opens, and its tensors are exactly the plan's, with passes on and off.
 
 use mettle_models::{LoadFormat, Model, OpenOptions, PlanOptions, plans};
-use mettle_plan::{Op, RopeStyle, bind, passes};
+use mettle_plan::{KvLayer, KvSource, Node, Op, RopeStyle, bind, passes};
 use mettle_tensor::DType;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,19 @@ fn every_fixture_binds_with_passes_on_and_off() {
 /// The same model in both formats: the same ops and sizes, but for names, types and the style of rotation.
 #[test]
 fn both_formats_describe_the_same_model() {
-    for name in ["llama", "llama31", "mistral", "qwen2", "qwen3", "smollm2"] {
+    for name in [
+        "llama",
+        "llama31",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "smollm2",
+        "gemma2",
+        "gemma3",
+        "gemma4",
+        "phi3",
+        "phi4-mini",
+    ] {
         let folder = fixtures().join(name);
         let open = |path: &Path| Model::open(path, OpenOptions::default()).unwrap();
         let (hf, gguf) = (open(&folder), open(&folder.join("model.gguf")));
@@ -70,18 +82,61 @@ fn both_formats_describe_the_same_model() {
             model.plan().nodes.iter().map(|n| n.op.name()).collect()
         };
         assert_eq!(ops(&hf), ops(&gguf), "{name}");
-        let (a, b) = (hf.plan().ropes.remove(0), gguf.plan().ropes.remove(0));
-        for (a, b) in a.inverse_frequencies.iter().zip(&b.inverse_frequencies) {
-            assert!((a / b - 1.0).abs() < 1e-5, "{name}: {a} and {b}");
+        assert_eq!(hf.plan().kv_groups, gguf.plan().kv_groups, "{name}");
+        let (ropes, other) = (hf.plan().ropes, gguf.plan().ropes);
+        assert_eq!(ropes.len(), other.len(), "{name}");
+        for (a, b) in ropes.iter().zip(&other) {
+            assert!((a.magnitude / b.magnitude - 1.0).abs() < 1e-6, "{name}");
+            assert_eq!((a.dims, a.inverse_frequencies.len()), (b.dims, b.dims / 2));
+            for (a, b) in a.inverse_frequencies.iter().zip(&b.inverse_frequencies) {
+                assert!((a / b - 1.0).abs() < 1e-5, "{name}: {a} and {b}");
+            }
         }
+        let (a, b) = (&ropes[0], &other[0]);
         let style = match hf.architecture() {
-            "qwen2" | "qwen3" => RopeStyle::Neox,
-            _ => RopeStyle::Interleaved,
+            "llama" | "mistral" => RopeStyle::Interleaved,
+            _ => RopeStyle::Neox,
         };
         assert_eq!((a.style, b.style), (RopeStyle::Neox, style), "{name}");
         assert_eq!(hf.eos_ids, gguf.eos_ids);
         let (a, b) = (hf.tokenizer().unwrap(), gguf.tokenizer().unwrap());
         assert_eq!((a.eos(), a.vocab_size()), (b.eos(), b.vocab_size()));
+    }
+}
+
+#[test]
+fn long_rope_depends_on_the_longest_context() {
+    let open = |context_length| {
+        let options = OpenOptions {
+            context_length,
+            ..OpenOptions::default()
+        };
+        Model::open(&fixtures().join("phi3"), options).unwrap()
+    };
+    let frequency = |model: &Model| model.plan().ropes[0].inverse_frequencies[0];
+    // The first factors of the fixture: 1 up to 32 tokens, 1.5 beyond.
+    assert_eq!(frequency(&open(Some(32))), 1.0);
+    assert_eq!(frequency(&open(Some(33))), 1.0 / 1.5);
+    assert_eq!(frequency(&open(None)), 1.0 / 1.5);
+}
+
+#[test]
+fn layers_that_share_a_cache_have_none() {
+    let model = Model::open(&fixtures().join("gemma4"), OpenOptions::default()).unwrap();
+    let plan = model.plan();
+    let layers: Vec<usize> = plan.kv_groups.iter().map(|group| group.layers).collect();
+    assert_eq!(layers, [3, 1], "of windows and of the whole context");
+    let read: Vec<KvSource> = plan.nodes.iter().filter_map(attention_source).collect();
+    let at = |group, layer| KvSource::Paged(KvLayer { group, layer });
+    let own = [at(0, 0), at(1, 0), at(0, 1), at(0, 2)];
+    assert_eq!(read[..4], own);
+    assert_eq!(read[4..], [at(1, 0), at(0, 2), at(1, 0)]);
+}
+
+fn attention_source(node: &Node) -> Option<KvSource> {
+    match &node.op {
+        Op::Attention(attention) => Some(attention.kv),
+        _ => None,
     }
 }
 

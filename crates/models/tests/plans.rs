@@ -37,8 +37,11 @@ fn parameter_counts_are_the_published_ones() {
         ("gpt-oss-20b", 20.91e9),
         ("llama-3.1-8b", 8.030e9),
         ("mistral-7b", 7.248e9),
+        ("mixtral-8x7b", 46.70e9),
+        ("qwen1.5-moe-a2.7b", 14.32e9),
         ("qwen2-0.5b", 494.0e6),
         ("qwen3-0.6b", 596.0e6),
+        ("qwen3-30b-a3b", 30.53e9),
         ("qwen3-next-80b-a3b", 79.67e9),
         ("smollm2-135m", 134.5e6),
         ("t5-small", 60.5e6),
@@ -181,6 +184,9 @@ fn a_token_costs_two_flops_per_active_parameter() {
     let active = [
         ("llama-3.1-8b", 7.5e9),
         ("gpt-oss-20b", 3.6e9),
+        ("mixtral-8x7b", 12.8e9),
+        ("qwen1.5-moe-a2.7b", 2.4e9),
+        ("qwen3-30b-a3b", 3.0e9),
         ("qwen3-next-80b-a3b", 3.6e9),
         ("deepseek-v3", 36.6e9),
     ];

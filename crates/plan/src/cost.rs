@@ -137,8 +137,10 @@ pub fn of(plan: &Plan, op: &Op, activation_bytes: usize) -> Cost {
         Op::LmHead(o) => cost.flops = 2 * elements(o.weight),
         Op::RopeKvWrite(o) => {
             cost.flops = 3 * (o.q.width + o.k.width) as u64;
-            let group = &plan.kv_groups[o.kv.group];
-            cost.kv_write_bytes = group.planes.iter().map(|p| p.bytes() as u64).sum();
+            if o.kv_heads > 0 {
+                let group = &plan.kv_groups[o.kv.group];
+                cost.kv_write_bytes = group.planes.iter().map(|p| p.bytes() as u64).sum();
+            }
         }
         Op::Recurrent(o) => {
             let plane = &plan.kv_groups[o.state.group].planes[o.plane];

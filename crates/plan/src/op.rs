@@ -73,7 +73,7 @@ pub struct Linear {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QkNorm {
     pub x: Slice,
-    pub weight: WeightId,
+    pub weight: Option<WeightId>,
     pub heads: usize,
     pub head_dim: usize,
     pub weight_offset: f32,
@@ -82,7 +82,8 @@ pub struct QkNorm {
 
 /// Rotates q and k in place, then writes k and v to the step's slots of `kv`. Its own op before attention, so that no
 /// part of an attention dispatch relies on another part's write. An encoder that fills a cross-attention cache has no
-/// queries here: `heads` is 0 and q has no columns.
+/// queries here: `heads` is 0 and q has no columns. A layer that reads another layer's cache has no keys here: `kv_heads` is
+/// 0, k has no columns, there is no v and nothing is written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RopeKvWrite {
     pub q: Slice,
@@ -230,6 +231,8 @@ pub enum Expr {
     SiluGate,
     /// a * constant
     Scale(f32),
+    /// a * the only element of a weight
+    ScaleBy(WeightId),
     Apply(Activation),
 }
 
@@ -275,7 +278,8 @@ pub struct MoeExperts {
     pub x: Slice,
     pub experts: Slice,
     pub shares: Slice,
-    /// `[experts, 2 * width, hidden]`: gate rows, then up rows.
+    /// `[experts, 2 * width, hidden]`: gate rows, then up rows. One tensor for all experts, one for all gates and one for
+    /// all ups, or each expert's own, one expert after another.
     pub gate_up: WeightId,
     pub gate_up_bias: Option<WeightId>,
     pub down: WeightId,
@@ -284,9 +288,16 @@ pub struct MoeExperts {
     pub top_k: usize,
     pub expert_count: usize,
     pub width: usize,
-    /// One row per (token, expert) pair.
+    /// One row per (token, expert) pair: the expert's input, then gate and up or what it gives (`MoeExperts::row_width`).
     pub scratch: Slice,
     pub out: Slice,
+}
+
+impl MoeExperts {
+    /// Columns of the scratch: the token's row and later the activated one; gate and up, and later the result.
+    pub fn row_width(hidden: usize, width: usize) -> usize {
+        hidden.max(width) + hidden.max(2 * width)
+    }
 }
 
 /// Copies the rows that `rows` names.
@@ -507,7 +518,8 @@ impl Op {
                     None => a,
                 }
             }
-            Op::QkNorm(o) => a.update([o.x]).weigh([o.weight]),
+            Op::QkNorm(o) => a.update([o.x]).weigh(o.weight),
+            Op::RopeKvWrite(o) if o.kv_heads == 0 => a.update([o.q]),
             Op::RopeKvWrite(o) => a.update([o.q, o.k]).read(o.v).kv_write(o.kv),
             // Only some columns are overwritten.
             Op::HeadCopy(o) => a.read([o.x]).update([o.out]),
@@ -539,7 +551,13 @@ impl Op {
                 }
             }
             Op::GatedAct(o) => a.read([o.gate, o.up]).write([o.out]),
-            Op::Elementwise(o) => a.read([o.a]).read(o.b).write([o.out]),
+            Op::Elementwise(o) => {
+                let weight = match o.expr {
+                    Expr::ScaleBy(weight) => Some(weight),
+                    _ => None,
+                };
+                a.read([o.a]).read(o.b).write([o.out]).weigh(weight)
+            }
             Op::MoeRoute(o) => a
                 .read([o.logits])
                 .write([o.experts, o.shares])

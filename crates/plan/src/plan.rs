@@ -3,7 +3,7 @@
 use crate::buffer::{Buffer, BufferId, Element, Slice};
 use crate::dim::{Dim, Sizes};
 use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
-use crate::op::{Op, Resource};
+use crate::op::{MoeExperts, Op, Resource};
 use crate::rope::{Rope, RopeId};
 use crate::step::OutputKind;
 use crate::weight::{Part, Weight, WeightId};
@@ -406,6 +406,8 @@ impl Plan {
                 same("gate and up columns", gate_up.columns(), o.x.width);
                 same("down rows", down.rows(), o.expert_count * o.out.width);
                 same("down columns", down.columns(), o.width);
+                let row = MoeExperts::row_width(o.x.width, o.width);
+                same("scratch columns", o.scratch.width, row);
             }
             Op::MoeRoute(o) => {
                 same("experts chosen", o.experts.width, o.top_k);

@@ -41,6 +41,8 @@ pub struct Rope {
     pub dims: usize,
     #[serde(skip)]
     pub inverse_frequencies: Vec<f32>,
+    /// Multiplies what was rotated: LongRoPE's sharpening of attention. 1 elsewhere.
+    pub magnitude: f32,
 }
 
 impl Rope {
@@ -55,6 +57,7 @@ impl Rope {
             style,
             dims,
             inverse_frequencies,
+            magnitude: 1.0,
         }
     }
 }

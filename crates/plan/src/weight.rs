@@ -18,7 +18,7 @@ pub struct Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {
-    /// Everything, in fewer dimensions (a convolution over patches as a projection).
+    /// Everything, in other dimensions: a convolution over patches, or a vector, as a projection.
     Flattened,
     /// Rows `start..start + count` of every `period` rows, one after another; of a vector, elements.
     Rows {
@@ -41,6 +41,8 @@ pub enum Take {
     /// Of each expert's outputs (rows of a matrix, elements of a bias) the even ones, then the odd ones: gate and up as
     /// gpt-oss mixes them.
     EvenThenOdd,
+    /// The same where the rows of each expert's matrix are the input.
+    TransposedEvenThenOdd,
 }
 
 /// One tensor of the source.
@@ -76,7 +78,10 @@ pub struct Weight {
 impl Weight {
     /// Whether every part is a whole tensor, as it lies in the file.
     pub fn is_uncut(&self) -> bool {
-        self.parts.iter().all(|p| p.cut.is_none())
+        let is_whole = |cut: &Cut| cut.take == Take::Flattened;
+        self.parts
+            .iter()
+            .all(|p| p.cut.as_ref().is_none_or(is_whole))
     }
 
     pub fn columns(&self) -> usize {

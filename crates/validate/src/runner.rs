@@ -42,6 +42,12 @@ const TOKENS_PER_PAGE: usize = 32;
 pub struct Runner {
     executable: Box<dyn Executable>,
     step: StepInput,
+    /// One table for each KV group; windows keep all their pages.
+    tables: Vec<Table>,
+}
+
+struct Table {
+    tokens_per_page: usize,
     pages: Vec<BlockId>,
     /// As many again, for a second sequence.
     spare: Vec<BlockId>,
@@ -56,11 +62,25 @@ impl Runner {
         let mut plan = model.plan();
         passes::apply(&mut plan, &options.disabled_passes)?;
         let page_layout = PageLayout::new(&plan.kv_groups, TOKENS_PER_PAGE);
-        let pages = page_layout.sequence_pages(options.tokens);
-        let kv_pages = 2 * pages;
+        let mut kv_pages = 0;
+        let tables: Vec<Table> = page_layout
+            .groups
+            .iter()
+            .map(|group| {
+                let first = kv_pages as u32;
+                let pages = options.tokens.div_ceil(group.tokens_per_page) as u32;
+                kv_pages += 2 * pages as usize;
+                Table {
+                    tokens_per_page: group.tokens_per_page,
+                    // Backwards, so that nothing rests on pages lying in order.
+                    pages: (first..first + pages).rev().map(BlockId).collect(),
+                    spare: (first + pages..first + 2 * pages).map(BlockId).collect(),
+                }
+            })
+            .collect();
         let bounds = Sizes {
             logit_rows: options.tokens,
-            ..Sizes::bounds(options.tokens, 1)
+            ..plan.bounds(options.tokens, 1)
         };
         let prepare = PrepareOptions {
             bounds,
@@ -68,14 +88,11 @@ impl Runner {
             page_layout,
             taps: options.taps,
         };
-        let groups = plan.kv_groups.len();
         let executable = backend.prepare(&[plan], &*model.tensors, prepare)?;
         Ok(Runner {
             executable,
-            step: StepInput::new(groups),
-            // Backwards, so that nothing rests on pages lying in order.
-            pages: (0..pages as u32).rev().map(BlockId).collect(),
-            spare: (pages as u32..kv_pages as u32).map(BlockId).collect(),
+            step: StepInput::new(tables.len()),
+            tables,
         })
     }
 
@@ -92,15 +109,22 @@ impl Runner {
         Ok(logits)
     }
 
+    /// Tokens at which pages of all groups end together.
+    pub fn common_tokens(&self) -> usize {
+        self.executable.page_layout().common_tokens()
+    }
+
     /// Another sequence that shares the first `tokens` tokens (whole pages of them), as after a prefix hit. What the
     /// sequence before computed behind them is left alone.
     pub fn share_prefix(&mut self, tokens: usize) {
-        assert!(
-            tokens.is_multiple_of(TOKENS_PER_PAGE),
-            "prefixes are whole pages"
-        );
-        let shared = tokens / TOKENS_PER_PAGE;
-        self.pages[shared..].swap_with_slice(&mut self.spare[shared..]);
+        for table in &mut self.tables {
+            assert!(
+                tokens.is_multiple_of(table.tokens_per_page),
+                "prefixes are whole pages"
+            );
+            let shared = tokens / table.tokens_per_page;
+            table.pages[shared..].swap_with_slice(&mut table.spare[shared..]);
+        }
     }
 
     /// Computes `tokens` at position `first` and gives the logits of each.
@@ -108,9 +132,9 @@ impl Runner {
         self.step.clear();
         let inputs = tokens.iter().map(|t| InputToken::Host(*t));
         self.step.push_sequence(inputs, first as u32);
-        for table in &mut self.step.tables {
+        for (out, table) in self.step.tables.iter_mut().zip(&self.tables) {
             let len = ContextLen((first + tokens.len()) as u32);
-            table.push(0, len, &self.pages);
+            out.push(0, len, &table.pages);
         }
         self.step
             .logit_rows

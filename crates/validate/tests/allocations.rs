@@ -3,9 +3,10 @@
 mod common;
 
 use mettle_cpu::CpuBackend;
+use mettle_models::Model;
 use mettle_plan::{
-    Backend, BlockId, ContextLen, InputToken, PageLayout, PrepareOptions, Sizes, StepInput,
-    TokenRow, passes,
+    Backend, BlockId, ContextLen, InputToken, PageLayout, PrepareOptions, StepInput, TokenRow,
+    passes,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,16 +32,23 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test: others beside it would be counted.
 #[test]
 fn a_hundred_decode_steps_allocate_nothing() {
-    let path = common::fixtures().join("models/llama31-q8_0/model.gguf");
-    let model = common::open(&path, mettle_plan::KvElement::F16);
+    for path in ["llama31-q8_0/model.gguf", "qwen2moe", "gptoss-mxfp4"] {
+        let model = common::fixtures().join("models").join(path);
+        check(&common::open(&model, mettle_plan::KvElement::F16), path);
+    }
+}
+
+fn check(model: &Model, name: &str) {
     let mut plan = model.plan();
     passes::apply(&mut plan, &[]).unwrap();
     let page_layout = PageLayout::new(&plan.kv_groups, 32);
     let kv_pages = page_layout.sequence_pages(128);
+    let groups = plan.kv_groups.len();
     let options = PrepareOptions {
-        bounds: Sizes::bounds(64, 4),
+        bounds: plan.bounds(64, 4),
         kv_pages,
         page_layout,
         taps: Vec::new(),
@@ -49,7 +57,7 @@ fn a_hundred_decode_steps_allocate_nothing() {
         .prepare(&[plan], &*model.tensors, options)
         .unwrap();
     let pages: Vec<BlockId> = (0..kv_pages as u32).map(BlockId).collect();
-    let mut step = StepInput::new(1);
+    let mut step = StepInput::new(groups);
     let mut before = 0;
     for position in 0..110 {
         if position == 10 {
@@ -57,10 +65,12 @@ fn a_hundred_decode_steps_allocate_nothing() {
         }
         step.clear();
         step.push_sequence([InputToken::Host(position)].into_iter(), position);
-        step.tables[0].push(0, ContextLen(position + 1), &pages);
+        for table in &mut step.tables {
+            table.push(0, ContextLen(position + 1), &pages);
+        }
         step.logit_rows.push(TokenRow(0));
         let ticket = executable.submit(&step).unwrap();
         executable.wait(ticket).unwrap();
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{name}");
 }

@@ -288,3 +288,8 @@ fn qwen3_vectors() {
 fn qwen3() {
     check("qwen3");
 }
+
+#[test]
+fn qwen2moe() {
+    check("qwen2moe");
+}

@@ -33,7 +33,9 @@ fn check(model: &Model, tokens: &[u32], chunks: &[usize], threads: &[usize]) {
     }
     let mut runner = Runner::new(model, &CpuBackend::new(2), options()).unwrap();
     runner.logits(tokens, tokens.len()).unwrap();
-    for prefix in [32, 64] {
+    // Groups with smaller entries have longer pages; prefixes are whole pages of all groups.
+    let common = runner.common_tokens();
+    for prefix in [common, 2 * common] {
         runner.share_prefix(prefix);
         let found = runner.step(&tokens[prefix..], prefix).unwrap();
         let found: Vec<u32> = found.iter().map(|l| l.to_bits()).collect();
@@ -53,7 +55,16 @@ fn check(model: &Model, tokens: &[u32], chunks: &[usize], threads: &[usize]) {
 
 #[test]
 fn tiny_models_in_every_way() {
-    for name in ["llama31", "qwen2", "qwen3"] {
+    for name in [
+        "llama31",
+        "qwen2",
+        "qwen3",
+        "gemma2",
+        "gemma3",
+        "gemma4",
+        "phi3",
+        "mistral-window",
+    ] {
         let model = tiny(name, "");
         let tokens = reference(name).tokens;
         check(&model, &tokens, &[1, 7, 32, 33, 300], &[1, 2, 3]);

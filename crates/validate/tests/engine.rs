@@ -6,16 +6,18 @@ use common::{default_model, json, open, tiny};
 use mettle_cpu::CpuBackend;
 use mettle_engine::{Engine, EngineHandle, EngineOptions, Event, FinishReason, Request};
 use mettle_models::Model;
-use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, Sizes, passes};
+use mettle_plan::{Backend, KvElement, PageLayout, PrepareOptions, passes};
 
 fn start(model: &Model, batched_tokens: usize, sequences: usize) -> EngineHandle {
     let mut plan = model.plan();
     passes::apply(&mut plan, &[]).unwrap();
     let page_layout = PageLayout::new(&plan.kv_groups, 32);
     let context = model.context_length.min(512);
-    let kv_pages = sequences * page_layout.sequence_pages(context);
+    // While a step runs, a window also holds the pages that it slides off.
+    let sliding = (page_layout.groups.len() - 1) * batched_tokens.min(context).div_ceil(32);
+    let kv_pages = sequences * (page_layout.sequence_pages(context) + sliding);
     let prepare = PrepareOptions {
-        bounds: Sizes::bounds(batched_tokens, sequences),
+        bounds: plan.bounds(batched_tokens, sequences),
         kv_pages,
         page_layout,
         taps: Vec::new(),
@@ -101,6 +103,15 @@ fn check(model: &Model, prompt: &[u32]) {
 fn tiny_model() {
     let model = tiny("smollm2", "");
     check(&model, &common::reference("smollm2").tokens[..100]);
+}
+
+/// Alone, in chunks, after a prefix hit and in company, with windows that give their pages back.
+#[test]
+fn windowed_models() {
+    for name in ["gemma2", "gemma4"] {
+        let model = tiny(name, "");
+        check(&model, &common::reference(name).tokens[..200]);
+    }
 }
 
 #[test]

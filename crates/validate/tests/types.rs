@@ -11,6 +11,16 @@ use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
 use std::path::Path;
 use std::sync::Arc;
 
+/// All experts take part: rounding could choose another one of two that are nearly equal.
+const MIXTURE: &str = r#"{
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
+    "hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 203,
+    "num_experts": 5, "num_experts_per_tok": 5, "norm_topk_prob": true, "decoder_sparse_step": 1,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16"
+}"#;
+
 /// The tensors of another source, some with their columns said to be in an order.
 struct Ordered {
     source: Arc<dyn TensorSource>,
@@ -75,9 +85,18 @@ fn dummy(path: &Path, dtype: DType) -> Model {
 
 #[test]
 fn every_type_computes_what_its_values_say() {
+    check(CONFIG);
+}
+
+#[test]
+fn experts_of_every_type_compute_what_their_values_say() {
+    check(MIXTURE);
+}
+
+fn check(config: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.json");
-    std::fs::write(&path, CONFIG).unwrap();
+    std::fs::write(&path, config).unwrap();
     let tokens: Vec<u32> = (0..60).map(|i| i * 31 % 203).collect();
     for dtype in DType::ALL {
         let mut model = dummy(&path, dtype);

@@ -1,5 +1,5 @@
-//! Owns the loops themselves: a sum over memory and a chain of multiply-adds, with AVX2 where there is AVX2, else as the
-//! compiler writes them.
+//! Owns the loops themselves: a sum over memory and chains of multiply-adds of floats and of integers, with AVX2 and AVX-512
+//! where they are, else as the compiler writes them.
 
 /// Independent chains: enough to hide the latency of a multiply-add (4 or 5 steps, 2 a step) on the cores we know.
 const CHAINS: usize = 10;
@@ -9,6 +9,11 @@ const CHUNK: usize = 32;
 const LANES: usize = 8;
 
 pub const FLOPS_PER_STEP: usize = 2 * CHAINS * LANES;
+
+/// Integers of 16 bits in a vector of the widest kind.
+const INTEGERS: usize = 32;
+/// In a step of [`integer_multiply_add`], whatever the vectors.
+pub const INTEGER_OPS_PER_STEP: usize = 2 * CHAINS * INTEGERS;
 
 /// The sum of all words, read at `streams` places in turn.
 pub fn sum(words: &[u64], streams: usize) -> u64 {
@@ -49,6 +54,32 @@ pub fn multiply_add(steps: usize, factor: f32) -> f32 {
     chains.iter().flatten().sum()
 }
 
+/// `steps` times the products of 16-bit integers, neighbours added to a 32-bit sum in each lane of each chain; gives a number
+/// that depends on them all.
+pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has them.
+            return unsafe { avx512::integer_multiply_add(steps, factor) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            return unsafe { avx2::integer_multiply_add(steps, factor) };
+        }
+    }
+    let mut chains = [[0_i32; INTEGERS / 2]; CHAINS];
+    for _ in 0..steps {
+        // Else the compiler would multiply by the number of steps.
+        let factor = i32::from(std::hint::black_box(factor));
+        for lane in chains.iter_mut().flatten() {
+            *lane = lane.wrapping_add(factor * factor + factor * factor);
+        }
+    }
+    let all = chains.iter().flatten();
+    all.fold(0, |sum, lane| sum.wrapping_add(*lane))
+}
+
 /// Without FMA instructions a fused multiply-add is a slow library call: there the two steps are taken apart.
 fn fused(value: f32, factor: f32) -> f32 {
     match cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
@@ -58,8 +89,27 @@ fn fused(value: f32, factor: f32) -> f32 {
 }
 
 #[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::CHAINS;
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
+        let factor = _mm512_set1_epi16(factor);
+        let mut chains = [_mm512_setzero_si512(); CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm512_dpwssd_epi32(*chain, factor, factor);
+            }
+        }
+        let sums = chains.map(|chain| _mm512_reduce_add_epi32(chain));
+        sums.into_iter().fold(0, i32::wrapping_add)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{CHAINS, CHUNK, LANES};
+    use super::{CHAINS, CHUNK, INTEGERS, LANES};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2")]
@@ -85,6 +135,29 @@ mod avx2 {
             all = lanes.iter().fold(all, |all, lane| all.wrapping_add(*lane));
         }
         rest.iter().fold(all, |all, word| all.wrapping_add(*word))
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
+        const HALVES: usize = INTEGERS / 16;
+        let factor = _mm256_set1_epi16(factor);
+        let factors = [factor; CHAINS];
+        let mut chains = [_mm256_setzero_si256(); CHAINS];
+        for _ in 0..steps * HALVES {
+            // Products that do not change would be computed once, could the compiler see that they do not.
+            let factors = std::hint::black_box(&factors);
+            for (chain, other) in chains.iter_mut().zip(factors) {
+                *chain = _mm256_add_epi32(*chain, _mm256_madd_epi16(factor, *other));
+            }
+        }
+        let mut all = 0_i32;
+        for chain in chains {
+            let mut lanes = [0_i32; LANES];
+            // SAFETY: `lanes` holds the 32 bytes of a vector.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), chain) };
+            all = lanes.iter().fold(all, |all, lane| all.wrapping_add(*lane));
+        }
+        all
     }
 
     #[target_feature(enable = "avx2,fma")]
@@ -128,5 +201,17 @@ mod tests {
         // 1 -> 1 * 0.5 + 0.5 stays 1.
         assert_eq!(multiply_add(10, 0.5), (CHAINS * LANES) as f32);
         assert_eq!(multiply_add(1, 2.5), (CHAINS * LANES) as f32 * 3.0);
+        for steps in [0, 1, 3] {
+            let products = (steps * CHAINS * INTEGERS) as i32;
+            assert_eq!(integer_multiply_add(steps, 5), 25 * products);
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has AVX2.
+                assert_eq!(
+                    unsafe { avx2::integer_multiply_add(steps, 5) },
+                    25 * products
+                );
+            }
+        }
     }
 }

@@ -59,9 +59,9 @@ pub struct BenchLatencyArgs {
   mettle bench kernels --device cuda --filter linear/bf16/1x
 
 On the CPU, every kind of op of a model is timed alone, as all layers run it one after another, and set
-against what the machine can read and compute (in f32) at the most, which is measured first; products of
-quantized weights may be above that, since they compute in bytes. On a GPU, matrix products of an 8B
-model's shapes are timed, named linear/TYPE/MxNxK.")]
+against what the machine can read and compute at the most (products of quantized weights in 16-bit
+integers, all else in f32), which is measured first. On a GPU, matrix products of an 8B model's shapes
+are timed, named linear/TYPE/MxNxK.")]
 pub struct BenchKernelsArgs {
     /// The model whose ops are timed on the CPU: name, hub id, .gguf file or folder (smollm2:135m)
     #[arg(short, long, value_name = "MODEL")]

@@ -249,9 +249,10 @@ fn show(report: &Report) -> io::Result<()> {
         };
         writeln!(
             out,
-            "measured  {threads}: reads {:.1} GB/s, computes {:.0} GFLOP/s (f32 multiply-adds)",
+            "measured  {threads}: reads {:.1} GB/s, computes {:.0} GFLOP/s in f32, {:.0} Gop/s in 16-bit integers",
             ceilings.read_bytes_per_second / 1e9,
-            ceilings.flops_per_second / 1e9
+            ceilings.flops_per_second / 1e9,
+            ceilings.integer_ops_per_second / 1e9
         )?;
     }
     if let Some(decode) = &report.decode {

@@ -199,8 +199,21 @@ fn a_conversation_can_be_piped_in() {
 #[test]
 fn what_is_cached_and_offered_is_listed() {
     expect![[r#"
-        NAME             SIZE  LICENCE     CACHED
-        smollm2:135m  98.4 MB  Apache-2.0  no
+        NAME                     SIZE  LICENCE     CACHED
+        smollm2:135m          98.4 MB  Apache-2.0  no
+        smollm2:360m     about 386 MB  Apache-2.0  no
+        smollm2:1.7b    about 1.06 GB  Apache-2.0  no
+        qwen2.5:0.5b     about 490 MB  Apache-2.0  no
+        qwen2.5:1.5b    about 1.12 GB  Apache-2.0  no
+        qwen3:0.6b       about 640 MB  Apache-2.0  no
+        qwen3:1.7b      about 1.83 GB  Apache-2.0  no
+        qwen3:4b        about 2.50 GB  Apache-2.0  no
+        qwen3:8b        about 5.03 GB  Apache-2.0  no
+        tinyllama:1.1b   about 670 MB  Apache-2.0  no
+        llama3.2:1b      about 810 MB  Llama 3.2   no
+        llama3.2:3b     about 2.02 GB  Llama 3.2   no
+        llama3.1:8b     about 4.92 GB  Llama 3.1   no
+        mistral:7b      about 4.37 GB  Apache-2.0  no
 
         The default is smollm2:135m. mettle pull NAME fetches one; NAME may also be a hub id (owner/name).
     "#]]

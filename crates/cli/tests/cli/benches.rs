@@ -278,6 +278,7 @@ fn the_doctor_measures_and_says_how_to_get_a_model() {
     for field in ["one_thread", "all_threads"] {
         assert!(report[field]["read_bytes_per_second"].as_f64().unwrap() > 1e8);
         assert!(report[field]["flops_per_second"].as_f64().unwrap() > 1e8);
+        assert!(report[field]["integer_ops_per_second"].as_f64().unwrap() > 1e8);
     }
     let share = report["decode"]["roofline_share"].as_f64().unwrap();
     assert!(share > 0.0 && share.is_finite());

@@ -6,6 +6,7 @@ mod devices;
 mod errors;
 mod inspecting;
 mod mettle;
+mod perplexity;
 mod plans;
 mod quantizing;
 mod serving;

@@ -10,6 +10,7 @@ use crate::isa::for_each_isa;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
 use mettle_plan::BackendError;
+use std::sync::Arc;
 
 /// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
 /// pointer a row; and blocks are 76 bytes, so that rows do not fall on the same lines of a cache.
@@ -37,7 +38,9 @@ const LARGEST: f32 = 16_256.0;
 
 /// Room for quantized rows, allocated once for the largest step.
 pub struct QuantizedRows {
-    data: AlignedBytes,
+    data: Arc<AlignedBytes>,
+    /// The row of the data that is row 0 here.
+    first: usize,
     rows: usize,
     blocks_per_row: usize,
 }
@@ -48,7 +51,8 @@ impl QuantizedRows {
         // Too many rows saturate to a size that is refused.
         let bytes = rows.saturating_mul(blocks_per_row * size_of::<QuantizedBlock>());
         Ok(QuantizedRows {
-            data: AlignedBytes::zeroed("quantized activations", bytes)?,
+            data: Arc::new(AlignedBytes::zeroed("quantized activations", bytes)?),
+            first: 0,
             rows,
             blocks_per_row,
         })
@@ -56,6 +60,27 @@ impl QuantizedRows {
 
     pub fn bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// The same rows from `first` on.
+    pub fn rows_behind(&self, first: usize) -> QuantizedRows {
+        assert!(first <= self.rows);
+        QuantizedRows {
+            data: self.data.clone(),
+            first: self.first + first,
+            rows: self.rows - first,
+            blocks_per_row: self.blocks_per_row,
+        }
+    }
+
+    /// Copies a row of `columns` to another.
+    ///
+    /// # Safety
+    /// No other thread touches row `to`, or writes row `from`, meanwhile.
+    pub unsafe fn copy(&self, from: usize, to: usize, columns: usize) {
+        let (from, to) = (self.place(from, columns), self.place(to, columns));
+        // SAFETY: `place` checked that both rows are inside; the caller's promise. They may be the same.
+        unsafe { std::ptr::copy(from, to, columns / BLOCK) };
     }
 
     /// # Safety
@@ -106,7 +131,7 @@ impl QuantizedRows {
         // SAFETY: just asserted to be inside.
         unsafe {
             let data = self.data.base().cast::<QuantizedBlock>();
-            data.add(row * self.blocks_per_row)
+            data.add((self.first + row) * self.blocks_per_row)
         }
     }
 }

@@ -6,7 +6,7 @@
 
 mod block;
 
-use self::block::{Block, Halves, Singles, Softmax, Widened, add_block, combine};
+use self::block::{Block, Halves, Singles, Softmax, TOGETHER, Widened, add_block, combine};
 use crate::isa::{Isa, for_each_isa};
 use crate::kv::{HeadOf, KvPool, TOKENS};
 use crate::lanes::Lanes;
@@ -21,7 +21,10 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 3;
 
 /// Query tokens that are computed together and share each block they read.
-pub const TILE: usize = 16;
+pub const TILE: usize = 32;
+
+/// The same where few tokens are computed, so that all threads have some.
+pub const SMALL_TILE: usize = 16;
 
 /// Neighbouring tokens of one sequence, and where their context lies.
 #[derive(Clone, Copy)]
@@ -43,6 +46,12 @@ pub struct Attention<'a> {
     pub out: Rows,
     pub head_dim: usize,
     pub scale: f32,
+    /// Tokens that a query sees, its own included.
+    pub window: Option<usize>,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// One logit for each of these query heads, which takes part in the softmax and adds nothing.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// One thread's working memory.
@@ -93,12 +102,11 @@ impl Attention<'_> {
     /// The tile's rows of q and out exist, its pages hold the keys and values of all positions up to its last, nobody
     /// writes those or touches these columns of `out` meanwhile.
     pub unsafe fn run(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
-        let partitions = (tile.position + tile.tokens).div_ceil(PARTITION);
         // SAFETY: the caller's promise.
         unsafe {
             self.scale_queries(tile, scratch);
             scratch.start_total(self.rows(tile), self.head_dim);
-            for partition in 0..partitions {
+            for partition in self.partitions(tile) {
                 self.partition(isa, tile, partition, scratch);
                 let rows = self.rows(tile);
                 let (total, total_out) = (&mut scratch.total, &mut scratch.total_out);
@@ -113,7 +121,21 @@ impl Attention<'_> {
                     part_out,
                 );
             }
-            self.write(tile, scratch);
+            self.write(isa, tile, scratch);
+        }
+    }
+
+    /// The partitions that some query of the tile sees a token of.
+    pub fn partitions(&self, tile: QueryTile<'_>) -> Range<usize> {
+        let end = tile.position + tile.tokens;
+        self.first_seen(tile.position) / PARTITION..end.div_ceil(PARTITION)
+    }
+
+    /// The first position that the query at `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        match self.window {
+            Some(window) => (position + 1).saturating_sub(window),
+            None => 0,
         }
     }
 
@@ -147,7 +169,7 @@ impl Attention<'_> {
     /// Puts the partitions of a tile together, first to last.
     ///
     /// # Safety
-    /// As for `run`; `parts` holds what `run_partition` wrote for each partition, `stride` apart.
+    /// As for `run`; `parts` holds what `run_partition` wrote for each of the tile's partitions, `stride` apart.
     pub unsafe fn finish(
         &self,
         isa: Isa,
@@ -158,11 +180,11 @@ impl Attention<'_> {
     ) {
         let (rows, dim) = (self.rows(tile), self.head_dim);
         scratch.start_total(rows, dim);
-        for partition in 0..(tile.position + tile.tokens).div_ceil(PARTITION) {
+        for part in 0..self.partitions(tile).len() {
             for row in 0..rows {
                 // SAFETY: the caller's promise.
                 let (part, part_out) = unsafe {
-                    let from = parts.add(partition * stride + row * part_width(dim));
+                    let from = parts.add(part * stride + row * part_width(dim));
                     let (largest, sum) = (*from, *from.add(1));
                     let out = std::slice::from_raw_parts(from.add(2), dim);
                     (Softmax { largest, sum }, out)
@@ -172,7 +194,7 @@ impl Attention<'_> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.write(tile, scratch) }
+        unsafe { self.write(isa, tile, scratch) }
     }
 
     /// Rows of queries: every head of every token.
@@ -196,9 +218,22 @@ impl Attention<'_> {
 
     /// # Safety
     /// As for `run`.
-    unsafe fn write(&self, tile: QueryTile<'_>, scratch: &Scratch) {
+    unsafe fn write(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
         let dim = self.head_dim;
         let heads = self.q.width / dim;
+        if let Some(sinks) = self.sinks {
+            // A sink is a partition of one token whose value is 0.
+            let nothing = &mut scratch.partition_out[..dim];
+            nothing.fill(0.0);
+            for row in 0..self.rows(tile) {
+                let sink = Softmax {
+                    largest: sinks[row % heads],
+                    sum: 1.0,
+                };
+                let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
+                combine_one(isa, &mut scratch.total[row], out, &sink, nothing);
+            }
+        }
         for token in 0..tile.tokens {
             // SAFETY: the caller's promise.
             let out = unsafe { self.out.row_mut(tile.row + token) };
@@ -230,7 +265,8 @@ impl Attention<'_> {
         scratch.partition_out[..rows * dim].fill(0.0);
         let start = partition * PARTITION;
         let context = (tile.position + tile.tokens).min(start + PARTITION);
-        for position in (start..context).step_by(TOKENS) {
+        let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
+        for position in (start.max(first_block)..context).step_by(TOKENS) {
             let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
             let page = tile.blocks[position / tokens_per_page - tile.first_page];
             let block = position % tokens_per_page / TOKENS;
@@ -254,6 +290,8 @@ impl Attention<'_> {
                 heads,
                 rows,
                 dim,
+                window: self.window.unwrap_or(usize::MAX),
+                softcap: self.softcap,
             };
             match self.pool.element(self.of.kv.group) {
                 KvElement::F32 => singles(isa, walk, scratch),
@@ -282,13 +320,25 @@ struct Walk {
     heads: usize,
     rows: usize,
     dim: usize,
+    window: usize,
+    softcap: Option<f32>,
 }
 
 impl Walk {
-    /// Tokens of the block that a row sees.
-    fn visible(&self, row: usize) -> usize {
-        let seen = (self.position + row / self.heads + 1).saturating_sub(self.block);
-        seen.min(TOKENS)
+    /// The first token of the block that a row sees, and the end of those it sees.
+    #[inline(always)]
+    fn visible(&self, row: usize) -> Range<usize> {
+        let seen = self.position + row / self.heads + 1;
+        let first = seen.saturating_sub(self.window);
+        let end = seen.saturating_sub(self.block).min(TOKENS);
+        first.saturating_sub(self.block)..end
+    }
+
+    /// The rows that see a token of the block: early ones may come before it, late ones' windows may start behind it.
+    fn rows(&self) -> Range<usize> {
+        let first = self.block.saturating_sub(self.position);
+        let end = (self.block + TOKENS - 1).saturating_add(self.window) - self.position;
+        first * self.heads..self.rows.min(end.saturating_mul(self.heads))
     }
 }
 
@@ -329,45 +379,29 @@ for_each_isa! {
 
 #[inline(always)]
 fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &mut Scratch) {
-    let (dim, rows) = (walk.dim, walk.rows);
+    let dim = walk.dim;
+    let Range {
+        start: mut row,
+        end: rows,
+    } = walk.rows();
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
     assert!(scratch.partition.len() >= rows);
-    // Rows of early tokens may see nothing of the block; all after them do.
-    let mut row = walk.block.saturating_sub(walk.position) * walk.heads;
-    // SAFETY: the rows' queries, states and sums were checked to exist; blocks hold `dim` x 32 elements.
-    unsafe {
-        macro_rules! rows {
-            ($count:literal) => {
-                let mut visible = [0; $count];
-                for i in 0..$count {
-                    visible[i] = walk.visible(row + i);
-                }
-                add_block::<L, E, $count>(
-                    &block,
-                    scratch.queries.as_ptr().add(row * dim),
-                    visible,
-                    scratch.partition.as_mut_ptr().add(row),
-                    scratch.partition_out.as_mut_ptr().add(row * dim),
-                );
-                row += $count;
-            };
-        }
-        while row + 3 <= rows {
-            rows!(3);
-        }
-        if row + 2 <= rows {
-            rows!(2);
-        }
-        if row < rows {
-            let visible = [walk.visible(row)];
-            add_block::<L, E, 1>(
+    while row < rows {
+        let count = TOGETHER.min(rows - row);
+        let visible: [Range<usize>; TOGETHER] =
+            std::array::from_fn(|i| walk.visible((row + i).min(rows - 1)));
+        // SAFETY: the rows' queries and sums were checked to exist; blocks hold `dim` x 32 elements.
+        unsafe {
+            add_block::<L, E>(
                 &block,
                 scratch.queries.as_ptr().add(row * dim),
-                visible,
-                scratch.partition.as_mut_ptr().add(row),
+                &visible[..count],
+                walk.softcap,
+                &mut scratch.partition[row..row + count],
                 scratch.partition_out.as_mut_ptr().add(row * dim),
             );
         }
+        row += count;
     }
 }
 

@@ -39,3 +39,36 @@ pub fn for_eights<L: Lanes, const N: usize>(
         out[at..].copy_from_slice(&op.apply(values).to_array()[..len - at]);
     }
 }
+
+/// `x[i] = op(x[i], y[i])`; without `y`, `op(x[i], 0)`. The last values as above.
+#[inline(always)]
+pub fn for_eights_in_place<L: Lanes>(x: &mut [f32], y: Option<&[f32]>, op: impl Eight<L, 2>) {
+    let len = x.len();
+    assert!(
+        y.is_none_or(|y| y.len() == len),
+        "both rows are equally long"
+    );
+    let mut at = 0;
+    let mut other = L::splat(0.0);
+    while at + 8 <= len {
+        // SAFETY: eight values from `at` on are inside both rows.
+        unsafe {
+            if let Some(y) = y {
+                other = L::load(y.as_ptr().add(at));
+            }
+            let place = x.as_mut_ptr().add(at);
+            op.apply([L::load(place), other]).store(place);
+        }
+        at += 8;
+    }
+    if at < len {
+        let mut eight = [[0.0; 8]; 2];
+        eight[0][..len - at].copy_from_slice(&x[at..]);
+        if let Some(y) = y {
+            eight[1][..len - at].copy_from_slice(&y[at..]);
+        }
+        // SAFETY: eight values each.
+        let values = unsafe { [L::load(eight[0].as_ptr()), L::load(eight[1].as_ptr())] };
+        x[at..].copy_from_slice(&op.apply(values).to_array()[..len - at]);
+    }
+}

@@ -16,9 +16,14 @@
 pub mod activations;
 pub mod attention;
 mod eights;
+pub mod elementwise;
 pub mod exp;
 pub mod gated;
 pub mod linear;
+pub mod nonlinear;
 pub mod norm;
 pub mod order;
 pub mod rope;
+pub mod route;
+pub mod shares;
+pub mod tanh;

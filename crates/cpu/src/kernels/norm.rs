@@ -44,14 +44,19 @@ for_each_isa! {
     pub fn rms_norm_heads<L>(
         x: &mut [f32],
         head_dim: usize,
-        weight: &[f32],
+        weight: Option<&[f32]>,
         offset: f32,
         eps: f32,
     ) {
         for head in x.chunks_exact_mut(head_dim) {
             let scale = inverse_rms::<L>(head, eps);
             for i in 0..head_dim {
-                head[i] = head[i] * scale * (weight[i] + offset);
+                head[i] *= scale;
+            }
+            if let Some(weight) = weight {
+                for i in 0..head_dim {
+                    head[i] *= weight[i] + offset;
+                }
             }
         }
     }
@@ -118,8 +123,12 @@ mod tests {
                 rms_norm(isa, &x, Some(&weight), 0.0, 1e-5, &mut out);
                 assert_eq!(out, reference, "{isa} n {n}");
                 let mut heads = x.clone();
-                rms_norm_heads(isa, &mut heads, n, &weight, 0.0, 1e-5);
+                rms_norm_heads(isa, &mut heads, n, Some(&weight), 0.0, 1e-5);
                 assert_eq!(heads, reference, "{isa} n {n} as one head");
+                let (mut plain, mut heads) = (vec![f32::NAN; n], x.clone());
+                rms_norm(isa, &x, None, 0.0, 1e-5, &mut plain);
+                rms_norm_heads(isa, &mut heads, n, None, 0.0, 1e-5);
+                assert_eq!(heads, plain, "{isa} n {n} without a weight");
             }
         }
     }

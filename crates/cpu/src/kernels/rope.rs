@@ -9,8 +9,8 @@ pub fn fill_angles(rope: &Rope, position: u32, cosines: &mut [f32], sines: &mut 
     for ((frequency, c), s) in rope.inverse_frequencies.iter().zip(cosines).zip(sines) {
         let angle = (position as f32 * frequency) as f64;
         let (sine, cosine) = angle.sin_cos();
-        *c = cosine as f32;
-        *s = sine as f32;
+        *c = cosine as f32 * rope.magnitude;
+        *s = sine as f32 * rope.magnitude;
     }
 }
 

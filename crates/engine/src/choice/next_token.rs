@@ -3,9 +3,9 @@
 
 use super::{Choice, Guard};
 use crate::error::EngineError;
-use crate::event::{Event, FinishReason, StopCause, TokenLogprobs};
+use crate::event::{Event, FinishReason, StopCause};
 use crate::output_rows::{OutputRows, Row};
-use crate::sampler::{Draw, Sampler, check_largest, logprobs_of};
+use crate::sampler::{Draw, Sampler, Scores, check_largest};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ impl Choice {
         positions: Range<usize>,
         mut row: usize,
         rows: &OutputRows,
+        sampler: &mut Sampler,
     ) -> Result<Option<usize>, EngineError> {
         let last = positions.end - 1;
         let scores = self.job.request.prompt_logprobs.is_some() && !self.is_prompt_done;
@@ -26,7 +27,7 @@ impl Choice {
                     pool.add(position, rows.hidden(row)?)?;
                     row += 1;
                 } else if self.scores(position) {
-                    self.score(position + 1, rows.logits(row)?)?;
+                    self.score(position + 1, rows.logits(row)?, sampler)?;
                     row += 1;
                 }
             }
@@ -37,9 +38,15 @@ impl Choice {
         Ok(self.makes_token(last).then_some(row))
     }
 
-    fn score(&mut self, following: usize, logits: &[f32]) -> Result<(), EngineError> {
+    fn score(
+        &mut self,
+        following: usize,
+        logits: &[f32],
+        sampler: &mut Sampler,
+    ) -> Result<(), EngineError> {
         let top = self.job.request.prompt_logprobs.unwrap_or(0);
-        let scored = logprobs_of(logits, self.tokens[following], top, following as u64)?;
+        let id = self.tokens[following];
+        let scored = sampler.score(logits, id, top, following as u64)?.of(id);
         if self.scored.is_empty() {
             self.scored.push(None);
         }
@@ -72,7 +79,7 @@ impl Choice {
         sampler: &mut Sampler,
         now: Instant,
     ) -> Result<u32, EngineError> {
-        let (id, logprobs) = self.draw(row, sampler)?;
+        let (id, scores) = self.draw(row, sampler)?;
         self.tokens.push(id);
         if let Some(penalties) = &mut self.penalties {
             penalties.add(id);
@@ -80,12 +87,8 @@ impl Choice {
         let stop = self.stop_cause(id);
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
-        self.job.send(Event::Token {
-            choice: self.key.choice,
-            id,
-            logprobs,
-            is_stop: stop.is_some(),
-        });
+        self.job
+            .send_token(self.key.choice, id, scores, stop.is_some());
         let is_full = self.output().len() == self.job.request.max_tokens;
         self.finish = match stop {
             Some(by) => Some(FinishReason::Stop { by }),
@@ -94,11 +97,11 @@ impl Choice {
         Ok(id)
     }
 
-    fn draw(
+    fn draw<'s>(
         &self,
         row: Row,
-        sampler: &mut Sampler,
-    ) -> Result<(u32, Option<TokenLogprobs>), EngineError> {
+        sampler: &'s mut Sampler,
+    ) -> Result<(u32, Option<Scores<'s>>), EngineError> {
         let request = &self.job.request;
         let position = self.tokens.len() as u64;
         let logits = match row {

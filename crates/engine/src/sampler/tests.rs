@@ -240,7 +240,8 @@ proptest! {
         top in 0..20usize,
     ) {
         let id = id % logits.len();
-        let found = logprobs_of(&logits, id as u32, top, 0).unwrap();
+        let mut sampler = Sampler::new(logits.len());
+        let found = sampler.score(&logits, id as u32, top, 0).unwrap();
         let expected: Vec<f64> = reference(&logits, &hot()).iter().map(|p| p.ln()).collect();
         let mut order: Vec<usize> = (0..logits.len()).collect();
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
@@ -429,7 +430,8 @@ fn masks_and_allowed_tokens_leave_no_other() {
     assert_eq!(token([None, Some(&mask)]), 0);
     assert_eq!(token([Some(&allowed), Some(&mask)]), 4);
     let nothing = TokenMask::new(6);
-    let error = Sampler::new(6).sample(&logits, &with([Some(&allowed), Some(&nothing)]));
+    let mut sampler = Sampler::new(6);
+    let error = sampler.sample(&logits, &with([Some(&allowed), Some(&nothing)]));
     assert_eq!(
         error.unwrap_err(),
         EngineError::NothingPossible { position: 0 }
@@ -465,9 +467,9 @@ fn logprobs_are_those_of_the_untouched_logits() {
         .unwrap();
     let logprobs = logprobs.unwrap();
     let sum = (1f32 + 1f32.exp()).ln();
-    assert_eq!((id, logprobs.id, logprobs.rank), (0, 0, 2));
+    assert_eq!((id, logprobs.rank), (0, 2));
     assert!((logprobs.logprob + sum).abs() < 1e-6);
     assert_eq!(logprobs.top[0].0, 1);
-    let of_impossible = logprobs_of(&[0.0, f32::NEG_INFINITY], 1, 0, 0).unwrap();
+    let of_impossible = sampler.score(&[0.0, f32::NEG_INFINITY], 1, 0, 0).unwrap();
     assert_eq!(of_impossible.logprob, f32::NEG_INFINITY);
 }

@@ -51,7 +51,7 @@ impl Scheduler {
     ) {
         let choice = &mut self.running[share.running];
         let sequence = sequence_of(choice);
-        let row = choice.take_rows(share.first..share.end, share.first_row, rows);
+        let row = choice.take_rows(share.first..share.end, share.first_row, rows, sampler);
         let row = row.and_then(|row| row.map(|row| rows.row(row)).transpose());
         let mut maker = Maker {
             sampler,

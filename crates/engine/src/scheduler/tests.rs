@@ -303,7 +303,7 @@ impl World {
             return;
         }
         let capacity = Job::events_at_most(&request);
-        let (events, receiver) = tape(capacity);
+        let (events, receiver) = tape(capacity, request.logprobs).unwrap();
         let abort = Arc::new(AbortFlags::new(request.n));
         let seed = request.sampling.seed.unwrap_or(0);
         let job = Job::new(request.clone(), seed, VOCABULARY, events, abort.clone());

@@ -2,9 +2,9 @@
 
 use super::Declared;
 use super::feed_forward::FeedForward;
-use super::mixture::Mixture;
 use crate::config::Config;
 use crate::error::Result;
+use crate::mixture::{Mixture, PROJECTIONS};
 use crate::plan_builder::PlanBuilder;
 use crate::yarn::Yarn;
 use mettle_plan::*;
@@ -112,7 +112,8 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
     let projected = ops.tokens("proj", spec.hidden);
     let latent = LatentBuffers::new(&spec, &mut ops);
     let dense = FeedForward::new(&mut ops, "dense", spec.dense_width, projected);
-    let mixture = spec.mixture.buffers(&mut ops, spec.hidden);
+    let experts_out = ops.tokens("experts_out", spec.hidden);
+    let mixture = spec.mixture.buffers(&mut ops, experts_out);
     let shared = FeedForward::new(&mut ops, "shared", spec.shared_width, projected);
     ops.embed("model.embed_tokens.weight", spec.vocab, 1.0, h);
     for layer in 0..spec.layers {
@@ -124,9 +125,9 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
         if layer < spec.dense_layers {
             dense.push(&mut ops, &name("mlp"), x);
         } else {
-            let weights = spec
-                .mixture
-                .stored_one_by_one(&mut ops, &name("mlp"), spec.hidden);
+            let weights =
+                spec.mixture
+                    .stored_one_by_one(&mut ops, &name("mlp"), PROJECTIONS, spec.hidden);
             let choice = name("mlp.gate.e_score_correction_bias");
             let choice = ops.plan.weight(choice, &[spec.mixture.experts]);
             let router = name("mlp.gate");

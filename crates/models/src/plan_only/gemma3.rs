@@ -3,32 +3,18 @@
 use super::Declared;
 use super::feed_forward::FeedForward;
 use crate::config::Config;
+use crate::decoder::DecoderSpec;
 use crate::error::Result;
+use crate::gemma3;
 use crate::plan_builder::PlanBuilder;
 use mettle_plan::*;
+use mettle_tensor::DType;
 use serde_json::Value;
 
 pub const NAME: &str = "gemma3";
 
 /// Norms store weight - 1.
 const NORM_OFFSET: f32 = 1.0;
-
-struct Text {
-    vocab: usize,
-    hidden: usize,
-    width: usize,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    eps: f32,
-    scale: f32,
-    window: usize,
-    /// Every so many layers one sees the whole context.
-    full_interval: usize,
-    local_rope: Rope,
-    full_rope: Rope,
-}
 
 struct Vision {
     hidden: usize,
@@ -44,76 +30,44 @@ struct Vision {
     patch_shape: [usize; 3],
 }
 
-fn read(json: &Value) -> Result<(Text, Vision)> {
+fn read(json: &Value) -> Result<(DecoderSpec, Vision)> {
     let config = Config::new("config.json", json)?;
     config.text("model_type")?;
     // Which token ids stand for images is the host's business.
     config.ignore(&["boi_token_index", "eoi_token_index", "image_token_index"]);
     config.must_be("tie_word_embeddings", true)?;
-    let text = Text::read(&config.object("text_config")?)?;
+    let text = config.object("text_config")?;
+    let text = gemma3::read(text, "language_model.model")?;
     let rows = config.width("mm_tokens_per_image")?;
     let vision = Vision::read(&config.object("vision_config")?, rows)?;
     config.finish()?;
     Ok((text, vision))
 }
 
-impl Text {
-    fn read(config: &Config) -> Result<Text> {
-        config.must_be("model_type", "gemma3_text")?;
-        config.must_be("hidden_activation", "gelu_pytorch_tanh")?;
-        config.must_be("attention_bias", false)?;
-        config.must_be("tie_word_embeddings", true)?;
-        for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
-            if config.get(key).is_some() {
-                return Err(config.unsupported(key, "only null is"));
-            }
-        }
-        let head_dim = config.even_count("head_dim")?;
-        let scaling = config.object("rope_scaling")?;
-        scaling.must_be("rope_type", "linear")?;
-        let factor = scaling.positive("factor")?;
-        scaling.finish()?;
-        let linear = RopeScaling::Linear { factor };
-        let rope =
-            |base, scaling: &RopeScaling| Rope::new(RopeStyle::Neox, head_dim, base, scaling);
-        config.ignore(&["max_position_embeddings", "cache_implementation"]);
-        let text = Text {
-            vocab: config.width("vocab_size")?,
-            hidden: config.width("hidden_size")?,
-            width: config.width("intermediate_size")?,
-            layers: config.layers("num_hidden_layers")?,
-            heads: config.count("num_attention_heads")?,
-            kv_heads: config.count("num_key_value_heads")?,
-            head_dim,
-            eps: config.float("rms_norm_eps")?,
-            scale: config.positive("query_pre_attn_scalar")?.sqrt().recip(),
-            window: config.width("sliding_window")?,
-            full_interval: config.layers("sliding_window_pattern")?,
-            local_rope: rope(config.positive("rope_local_base_freq")?, &RopeScaling::None),
-            full_rope: rope(config.positive("rope_theta")?, &linear),
-        };
-        if !text.heads.is_multiple_of(text.kv_heads) {
-            let heads = format!("{} heads among {} KV heads", text.heads, text.kv_heads);
-            return Err(config.mismatch(heads));
-        }
-        config.finish()?;
-        Ok(text)
+/// The text part alone, which runs; what belongs to images is not read.
+pub fn text_from_hf(json: &Value) -> Result<DecoderSpec> {
+    let (mut text, vision) = read(json)?;
+    let declared = Declared {
+        name: "",
+        weight_type: DType::F32,
+        kv_element: KvElement::F32,
+    };
+    for tensor in vision_plan(&vision, &text, declared).tensors() {
+        // transformers 5 writes the shorter names.
+        text.unread.push(tensor.name.replace(".vision_model.", "."));
+        text.unread.push(tensor.name);
     }
+    Ok(text)
+}
 
-    fn window_of(&self, layer: usize) -> Option<usize> {
-        let is_full = (layer + 1).is_multiple_of(self.full_interval);
-        (!is_full).then_some(self.window)
-    }
-
-    /// Every layer's cache. The vision tower declares them too, so that one pool serves both plans.
-    fn caches(&self, plan: &mut Plan) -> Vec<KvLayer> {
-        let plane = (self.kv_heads, self.head_dim);
-        let mut cache = |layer| match self.window_of(layer) {
-            None => plan.kv_layer("full", &[plane, plane], Retention::Full),
-            Some(window) => plan.kv_layer("window", &[plane, plane], Retention::Window(window)),
-        };
-        (0..self.layers).map(&mut cache).collect()
-    }
+/// Every layer's cache. The vision tower declares them too, so that one pool serves both plans.
+fn caches(text: &DecoderSpec, plan: &mut Plan) -> Vec<KvLayer> {
+    let plane = (text.kv_heads, text.head_dim);
+    let mut cache = |layer| match text.features.window(layer) {
+        None => plan.kv_layer("full", &[plane, plane], Retention::Full),
+        Some(window) => plan.kv_layer("window", &[plane, plane], Retention::Window(window)),
+    };
+    (0..text.layers).map(&mut cache).collect()
 }
 
 impl Vision {
@@ -159,7 +113,7 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
 }
 
 /// The host cuts images into patches, ordered so that the ones that become one row follow each other.
-fn vision_plan(spec: &Vision, text: &Text, declared: Declared) -> Plan {
+fn vision_plan(spec: &Vision, text: &DecoderSpec, declared: Declared) -> Plan {
     let name = format!("{} vision", declared.name);
     let (dtype, kv) = (declared.weight_type, declared.kv_element);
     let mut ops = PlanBuilder::new(&name, dtype, kv, spec.eps, NORM_OFFSET);
@@ -168,7 +122,7 @@ fn vision_plan(spec: &Vision, text: &Text, declared: Declared) -> Plan {
     let places = ops.plan.input("patch_places", rows, 1, Element::U32);
     // Patches of several images share a step; a patch sees its own image only.
     let segments = ops.plan.input("segments", rows, 1, Element::U32);
-    text.caches(&mut ops.plan);
+    caches(text, &mut ops.plan);
     let mut buffer = |name: &str, width| ops.plan.buffer(name, rows, width);
     let (h, x) = (buffer("h", spec.hidden), buffer("x", spec.hidden));
     let (q, k, v) = (
@@ -259,7 +213,7 @@ fn vision_plan(spec: &Vision, text: &Text, declared: Declared) -> Plan {
     ops.finish()
 }
 
-fn text_plan(spec: &Text, declared: Declared) -> Plan {
+fn text_plan(spec: &DecoderSpec, declared: Declared) -> Plan {
     let (dtype, kv) = (declared.weight_type, declared.kv_element);
     let mut ops = PlanBuilder::new(declared.name, dtype, kv, spec.eps, NORM_OFFSET);
     let media = ops
@@ -276,16 +230,16 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
     let v = ops.tokens("v", spec.kv_heads * spec.head_dim);
     let attention = ops.tokens("attn_out", spec.heads * spec.head_dim);
     let projected = ops.tokens("proj", spec.hidden);
-    let mut feed_forward = FeedForward::new(&mut ops, "ffn", spec.width, projected);
-    feed_forward.activation = Activation::GeluTanh;
+    let mut feed_forward = FeedForward::new(&mut ops, "ffn", spec.intermediate, projected);
+    feed_forward.activation = spec.features.activation;
     let table = "language_model.model.embed_tokens.weight";
-    ops.embed(table, spec.vocab, (spec.hidden as f32).sqrt(), h);
+    ops.embed(table, spec.vocab, spec.features.embedding_scale, h);
     ops.plan.push(Op::EmbedRows(EmbedRows {
         media,
         target_rows: places,
         out: h,
     }));
-    let caches = spec.caches(&mut ops.plan);
+    let caches = caches(spec, &mut ops.plan);
     for (layer, kv) in caches.into_iter().enumerate() {
         let name = |what: &str| format!("language_model.model.layers.{layer}.{what}");
         ops.rms_norm(&name("input_layernorm"), h, x);
@@ -294,12 +248,8 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
         ops.linear(&name("self_attn.v_proj"), x, v, false);
         ops.head_norm(&name("self_attn.q_norm"), q, spec.heads, NORM_OFFSET);
         ops.head_norm(&name("self_attn.k_norm"), k, spec.kv_heads, NORM_OFFSET);
-        let window = spec.window_of(layer);
-        let rope = match window {
-            None => &spec.full_rope,
-            Some(_) => &spec.local_rope,
-        };
-        let rope = ops.plan.rope(rope.clone());
+        let window = spec.features.window(layer);
+        let rope = ops.plan.rope(spec.rope(layer));
         ops.plan.push(Op::RopeKvWrite(RopeKvWrite {
             q,
             k,
@@ -319,9 +269,9 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
             head_dim: spec.head_dim,
             value_dim: spec.head_dim,
             values_in_keys: false,
-            scale: spec.scale,
+            scale: spec.features.attention_scale.expect("read"),
             window,
-            softcap: None,
+            softcap: spec.features.attention_softcap,
             sinks: None,
             bias: None,
             visible_to: Some(visible_to),
@@ -337,5 +287,8 @@ fn text_plan(spec: &Text, declared: Declared) -> Plan {
         ops.plan.tap(format!("layer.{layer}.out"), h);
     }
     ops.head("language_model.model.norm", None, table, spec.vocab, h);
+    if let Some(cap) = spec.features.final_softcap {
+        ops.cap_logits(cap);
+    }
     ops.finish()
 }

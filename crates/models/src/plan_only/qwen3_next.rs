@@ -2,9 +2,9 @@
 
 use super::Declared;
 use super::feed_forward::FeedForward;
-use super::mixture::Mixture;
 use crate::config::Config;
 use crate::error::Result;
+use crate::mixture::{Mixture, PROJECTIONS};
 use crate::plan_builder::PlanBuilder;
 use mettle_plan::*;
 use serde_json::Value;
@@ -107,7 +107,8 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
     let projected = ops.tokens("proj", spec.hidden);
     let full = FullAttention::new(&spec, &mut ops);
     let delta = DeltaNet::new(&spec, &mut ops);
-    let mixture = spec.mixture.buffers(&mut ops, spec.hidden);
+    let experts_out = ops.tokens("experts_out", spec.hidden);
+    let mixture = spec.mixture.buffers(&mut ops, experts_out);
     let shared = FeedForward::new(&mut ops, "shared", spec.shared_width, projected);
     let shared_gate = ops.tokens("shared_expert_gate", 1);
     ops.embed("model.embed_tokens.weight", spec.vocab, 1.0, h);
@@ -120,9 +121,9 @@ pub fn plans(json: &Value, declared: Declared) -> Result<Vec<Plan>> {
         }
         ops.add(h, projected);
         ops.rms_norm(&name("post_attention_layernorm"), h, x);
-        let weights = spec
-            .mixture
-            .stored_one_by_one(&mut ops, &name("mlp"), spec.hidden);
+        let weights =
+            spec.mixture
+                .stored_one_by_one(&mut ops, &name("mlp"), PROJECTIONS, spec.hidden);
         let router = name("mlp.gate");
         spec.mixture
             .push(&mut ops, mixture, &router, false, None, weights, x);

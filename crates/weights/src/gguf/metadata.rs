@@ -130,6 +130,13 @@ impl Metadata {
         })
     }
 
+    pub fn get_bools(&self, key: &str) -> Result<Option<&[bool]>> {
+        self.typed(key, "an array of true and false", |v| match v {
+            Value::Array(Array::Bool(v)) => Some(v.as_slice()),
+            _ => None,
+        })
+    }
+
     pub fn get_f32s(&self, key: &str) -> Result<Option<&[f32]>> {
         self.typed(key, "an array of 32-bit floats", |v| match v {
             Value::Array(Array::F32(v)) => Some(v.as_slice()),

@@ -10,16 +10,18 @@ pub enum Element {
     F8E4M3,
     I32,
     U32,
+    U8,
 }
 
 impl Element {
-    const ALL: [Element; 6] = [
+    const ALL: [Element; 7] = [
         Element::F32,
         Element::F16,
         Element::BF16,
         Element::F8E4M3,
         Element::I32,
         Element::U32,
+        Element::U8,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Element {
             Element::F8E4M3 => "F8_E4M3",
             Element::I32 => "I32",
             Element::U32 => "U32",
+            Element::U8 => "U8",
         }
     }
 
@@ -41,7 +44,7 @@ impl Element {
         match self {
             Element::F32 | Element::I32 | Element::U32 => 4,
             Element::F16 | Element::BF16 => 2,
-            Element::F8E4M3 => 1,
+            Element::F8E4M3 | Element::U8 => 1,
         }
     }
 
@@ -51,7 +54,7 @@ impl Element {
             Element::F32 => Some(DType::F32),
             Element::F16 => Some(DType::F16),
             Element::BF16 => Some(DType::BF16),
-            Element::F8E4M3 | Element::I32 | Element::U32 => None,
+            Element::F8E4M3 | Element::I32 | Element::U32 | Element::U8 => None,
         }
     }
 }

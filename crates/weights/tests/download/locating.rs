@@ -61,6 +61,7 @@ fn arguments_are_told_apart() {
         ../owner/name: error: no model "../owner/name": there is no such file or folder
         owner/name: NotCached { name: "owner/name", bytes: None }
         owner/name:Q4_K_M: NotCached { name: "owner/name:Q4_K_M", bytes: None }
+        Qwen3:0.6B: NotCached { name: "Qwen/Qwen3-0.6B-GGUF:Q8_0", bytes: None }
         owner/name:../../x.gguf: error: no model "owner/name:../../x.gguf": there is no such file or folder
         smolm2:135m: error: no model "smolm2:135m": did you mean smollm2:135m?
         gpt-9: error: no model "gpt-9": give a catalogue name (mettle models lists them), a hub id (owner/name), a .gguf file or a folder

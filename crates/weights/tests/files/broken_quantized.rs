@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// What every refusal of a method ends with.
-const SUPPORTED: &str = " (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3))";
+const SUPPORTED: &str = " (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3); mxfp4 experts)";
 
 fn awq() -> Value {
     json!({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32}})
@@ -44,7 +44,7 @@ fn configs_that_mean_something_else_are_refused() {
         own(json!({"quant_method": 7})),
         own(json!({"quant_method": "bitsandbytes", "load_in_4bit": true})),
         own(json!({"quant_method": "hqq", "bits": 3})),
-        own(json!({"quant_method": "mxfp4"})),
+        own(json!({"quant_method": "quark"})),
         own(json!({"quant_method": "awq", "bits": 3, "group_size": 128})),
         own(json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})),
         own(json!({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": false})),
@@ -92,7 +92,7 @@ fn configs_that_mean_something_else_are_refused() {
         config.json: quantization_config: quant_method should be a string, but it is 7
         config.json: quantization_config: bitsandbytes is not supported
         config.json: quantization_config: hqq with 3 bits is not supported
-        config.json: quantization_config: mxfp4 is not supported
+        config.json: quantization_config: quark is not supported
         config.json: quantization_config: awq (gemm) with 3 bits is not supported
         config.json: quantization_config: awq (gemv) with 4 bits is not supported
         config.json: quantization_config: awq (gemm) with 4 bits without zero points is not supported

@@ -8,6 +8,7 @@ mod dummy;
 mod gguf_builder;
 mod gguf_reading;
 mod gguf_writing;
+mod mxfp4;
 mod quantized_reading;
 mod safetensors_builder;
 mod safetensors_reading;

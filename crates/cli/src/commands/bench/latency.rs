@@ -137,7 +137,7 @@ pub fn prepare_plan(
     };
     let prepare = PrepareOptions {
         bounds,
-        kv_pages: mettle_bench::latency::pages(options, |t| page_layout.sequence_pages(t)),
+        kv_pages: mettle_bench::latency::pages(options, &page_layout),
         page_layout,
         taps: Vec::new(),
     };

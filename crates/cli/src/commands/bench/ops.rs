@@ -9,7 +9,9 @@ use crate::terminal::{Counter, note};
 use anyhow::bail;
 use mettle_bench::ceilings::Ceilings;
 use mettle_bench::machine::Machine;
-use mettle_bench::ops::{OpKind, OpTiming, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::ops::{
+    OpKind, OpTiming, StepShape, StepTimer, kinds, needed, only, options, timing,
+};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
 use mettle_plan::{Backend, Plan, passes};
@@ -56,9 +58,10 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     note(&format!("device    {}", backend.describe()));
     let ceilings = Ceilings::measure(settings.threads);
     note(&format!(
-        "ceiling   {:.1} GB/s, {:.1} GFLOP/s (measured)",
+        "ceiling   {:.1} GB/s, {:.1} GFLOP/s in f32, {:.1} Gop/s in 16-bit integers (measured)",
         ceilings.read_bytes_per_second / 1e9,
-        ceilings.flops_per_second / 1e9
+        ceilings.flops_per_second / 1e9,
+        ceilings.integer_ops_per_second / 1e9
     ));
     if let Some(load) = Machine::look().load.filter(|load| *load > BUSY) {
         note(&format!(
@@ -76,6 +79,10 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
             return Err(Interrupted.into());
         }
         let with = measure(Some(kind))?;
+        let without = match needed(&plan, kind) {
+            Some(needed) => measure(Some(&needed))?,
+            None => without.clone(),
+        };
         for ((shape, with), without) in shapes.iter().zip(with).zip(&without) {
             if kind.label(shape.rows).contains(&args.filter) {
                 let timing = timing(&plan, kind, shape, with, *without, ACTIVATION_BYTES);
@@ -98,7 +105,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     for wanted in &shapes {
         for (_, timing) in timings.iter().filter(|(shape, _)| shape == wanted) {
             let (bytes, flops) = (timing.bytes, timing.flops);
-            let least = ceilings.least_seconds(bytes, flops);
+            let least = ceilings.least_seconds(bytes, flops, timing.in_integers);
             let line = Line {
                 timing,
                 gigabytes_per_second: timing.seconds.map(|seconds| bytes / seconds / 1e9),

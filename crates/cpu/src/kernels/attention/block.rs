@@ -1,9 +1,11 @@
 //! Owns the arithmetic of attention over one block of 32 tokens, for a few rows that share every load.
 
 use crate::kernels::exp::exp;
+use crate::kernels::tanh::softcap;
 use crate::kv::TOKENS;
 use crate::lanes::Lanes;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A softmax under way: the largest score so far and the sum of exponentials relative to it.
 #[derive(Clone, Copy)]
@@ -87,96 +89,161 @@ impl<E> Block<E> {
     }
 }
 
+/// Runs the body for groups of three rows and the one or two left, whose number is `$r` there.
+macro_rules! for_groups {
+    ($rows:expr, $row:ident, $r:ident => $body:block) => {{
+        let mut $row = 0;
+        while $row + 3 <= $rows {
+            const $r: usize = 3;
+            $body
+            $row += $r;
+        }
+        if $row + 2 <= $rows {
+            const $r: usize = 2;
+            $body
+            $row += $r;
+        }
+        if $row < $rows {
+            const $r: usize = 1;
+            $body
+        }
+    }};
+}
+
 /// Registers of scores a row.
 const FOURS: usize = TOKENS / 8;
 
-/// Adds the first `visible` tokens of a block to each row's softmax. What lies behind them in the page may be anything,
-/// NaN included, and takes no part.
+/// Rows that are taken through a block together. Their softmaxes are chains of dependent steps: side by side they hide each
+/// other's waiting.
+pub const TOGETHER: usize = 12;
+
+/// Adds the tokens that each of a few rows sees (`visible`: the first and one past the last) of a block to its softmax. What
+/// lies around them in the page may be anything, NaN included, and takes no part.
 ///
 /// # Safety
-/// The block exists; `queries` and `out` have `R` rows of `dim` values, `states` `R`; every row sees a token.
+/// The block exists; `queries` and `out` have as many rows of `dim` values as there are states; every row sees a token.
 #[inline(always)]
-pub unsafe fn add_block<L: Lanes, E: Element, const R: usize>(
+pub unsafe fn add_block<L: Lanes, E: Element>(
     block: &Block<E>,
     queries: *const f32,
-    visible: [usize; R],
-    states: *mut Softmax,
+    visible: &[Range<usize>],
+    cap: Option<f32>,
+    states: &mut [Softmax],
     out: *mut f32,
 ) {
-    let dim = block.dim;
-    let mut sums = [[L::splat(0.0); FOURS]; R];
-    // SAFETY: the caller's promise.
+    let (dim, rows) = (block.dim, states.len());
+    assert!(rows <= TOGETHER && visible.len() == rows);
+    // Scores, then weights.
+    let mut weights = [[0.0_f32; TOKENS]; TOGETHER];
+    // SAFETY: the caller's promise; groups stay below `rows`.
     unsafe {
-        if fits_at_once::<L, E>() {
-            add_keys::<L, E, R, FOURS>(block, queries, 0, &mut sums);
-        } else {
-            add_keys::<L, E, R, { FOURS / 2 }>(block, queries, 0, &mut sums);
-            add_keys::<L, E, R, { FOURS / 2 }>(block, queries, FOURS / 2, &mut sums);
-        }
+        for_groups!(rows, row, R => {
+            add_keys::<L, E, R>(block, queries.add(row * dim), &mut weights[row..row + R]);
+        });
     }
-    let mut weights = [[0.0_f32; TOKENS]; R];
-    let mut shrinks = [0.0_f32; R];
-    let mut falls = [0.0_f32; 8];
-    let (mut largests, mut totals) = ([0.0_f32; R], [0.0_f32; R]);
-    for r in 0..R {
-        // SAFETY: the caller's promise.
-        let state = unsafe { &*states.add(r) };
-        if visible[r] < TOKENS {
-            let mut scores = [0.0; TOKENS];
-            for i in 0..FOURS {
-                // SAFETY: room for 32.
-                unsafe { sums[r][i].store(scores.as_mut_ptr().add(8 * i)) };
-            }
-            for token in visible[r]..TOKENS {
-                scores[token] = f32::NEG_INFINITY;
-            }
-            for i in 0..FOURS {
-                // SAFETY: as above.
-                sums[r][i] = unsafe { L::load(scores.as_ptr().add(8 * i)) };
-            }
+    let mut falls = [0.0_f32; 16];
+    let mut totals = [0.0_f32; TOGETHER];
+    if let Some(cap) = cap {
+        cap_scores::<L>(&mut weights[..rows], cap);
+    }
+    for r in 0..rows {
+        if visible[r].len() < TOKENS {
+            weights[r][..visible[r].start].fill(f32::NEG_INFINITY);
+            weights[r][visible[r].end..].fill(f32::NEG_INFINITY);
         }
-        let mut largest = L::splat(state.largest);
+        let mut largest = L::splat(states[r].largest);
         for i in 0..FOURS {
-            largest = sums[r][i].larger(largest);
+            // SAFETY: 32 values.
+            let scores = unsafe { L::load(weights[r].as_ptr().add(8 * i)) };
+            largest = scores.larger(largest);
         }
         let largest = largest.largest();
+        falls[r] = states[r].largest - largest;
+        states[r].largest = largest;
+    }
+    for r in 0..rows {
+        let largest = L::splat(states[r].largest);
         let mut sum = L::splat(0.0);
         for i in 0..FOURS {
-            let weight = exp(sums[r][i].sub(L::splat(largest)));
-            sum = sum.add(weight);
-            // SAFETY: room for 32.
-            unsafe { weight.store(weights[r].as_mut_ptr().add(8 * i)) };
+            // SAFETY: 32 values.
+            unsafe {
+                let at = weights[r].as_mut_ptr().add(8 * i);
+                let weight = exp(L::load(at).sub(largest));
+                sum = sum.add(weight);
+                weight.store(at);
+            }
         }
-        falls[r] = state.largest - largest;
-        largests[r] = largest;
         totals[r] = sum.sum();
     }
-    // One exponential for all rows: a register has room for them.
-    // SAFETY: eight values.
-    let shrinks_of_eight = exp(unsafe { L::load(falls.as_ptr()) }).to_array();
-    for r in 0..R {
-        // SAFETY: the caller's promise.
-        let state = unsafe { &mut *states.add(r) };
-        shrinks[r] = shrinks_of_eight[r];
-        *state = Softmax {
-            largest: largests[r],
-            sum: state.sum.mul_add(shrinks[r], totals[r]),
-        };
+    // One exponential for many rows: a register has room for them.
+    let mut shrinks = [0.0_f32; 16];
+    for r in (0..rows).step_by(8) {
+        // SAFETY: eight values.
+        unsafe { exp(L::load(falls.as_ptr().add(r))).store(shrinks.as_mut_ptr().add(r)) };
     }
-    let mut shared = TOKENS;
+    for r in 0..rows {
+        states[r].sum = states[r].sum.mul_add(shrinks[r], totals[r]);
+    }
+    // SAFETY: the caller's promise; groups stay below `rows`.
+    unsafe {
+        for_groups!(rows, row, R => {
+            let seen = &visible[row..row + R];
+            let weights = weights[row..row + R].first_chunk::<R>().expect("R rows");
+            let shrinks = *shrinks[row..row + R].first_chunk::<R>().expect("R rows");
+            add_values_seen::<L, E, R>(block, weights, seen, shrinks, out.add(row * dim));
+        });
+    }
+}
+
+/// The values that the rows of a group see, each row's first to last.
+///
+/// # Safety
+/// As for `add_block`.
+#[inline(always)]
+unsafe fn add_values_seen<L: Lanes, E: Element, const R: usize>(
+    block: &Block<E>,
+    weights: &[[f32; TOKENS]; R],
+    visible: &[Range<usize>],
+    shrinks: [f32; R],
+    out: *mut f32,
+) {
+    // Rows whose windows start at the same token share the loads of all that they have in common, others nothing.
+    let mut shared = visible[0].start..TOKENS;
     for r in 0..R {
-        shared = shared.min(visible[r]);
+        shared.end = match visible[r].start == shared.start {
+            true => shared.end.min(visible[r].end),
+            false => shared.start,
+        };
     }
     // SAFETY: the caller's promise.
     unsafe {
-        add_values::<L, E, R>(block, &weights, 0..shared, shrinks, out);
+        add_values::<L, E, R>(block, weights, shared.clone(), shrinks, out);
         // What some rows see and others do not.
         for r in 0..R {
-            if visible[r] > shared {
+            let from = match shared.is_empty() {
+                true => visible[r].start,
+                false => shared.end,
+            };
+            if from < visible[r].end {
                 let weights = std::slice::from_ref(&weights[r]);
                 let weights: &[[f32; TOKENS]; 1] = weights.try_into().expect("one row");
-                let out = out.add(r * dim);
-                add_values::<L, E, 1>(block, weights, shared..visible[r], [1.0], out);
+                let out = out.add(r * block.dim);
+                add_values::<L, E, 1>(block, weights, from..visible[r].end, [1.0], out);
+            }
+        }
+    }
+}
+
+/// `cap * tanh(score / cap)`.
+#[inline(always)]
+fn cap_scores<L: Lanes>(scores: &mut [[f32; TOKENS]], cap: f32) {
+    let cap = L::splat(cap);
+    for row in scores {
+        for i in 0..FOURS {
+            // SAFETY: 32 values.
+            unsafe {
+                let at = row.as_mut_ptr().add(8 * i);
+                softcap(L::load(at), cap).store(at);
             }
         }
     }
@@ -188,16 +255,37 @@ const fn fits_at_once<L: Lanes, E: Element>() -> bool {
     L::REGISTERS >= 32 || E::PAGED_BYTES == 0
 }
 
+/// Scores of all tokens of the block.
+///
+/// # Safety
+/// As for `add_block`, with `R` rows.
+#[inline(always)]
+unsafe fn add_keys<L: Lanes, E: Element, const R: usize>(
+    block: &Block<E>,
+    queries: *const f32,
+    scores: &mut [[f32; TOKENS]],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if fits_at_once::<L, E>() {
+            add_some_keys::<L, E, R, FOURS>(block, queries, 0, scores);
+        } else {
+            add_some_keys::<L, E, R, { FOURS / 2 }>(block, queries, 0, scores);
+            add_some_keys::<L, E, R, { FOURS / 2 }>(block, queries, FOURS / 2, scores);
+        }
+    }
+}
+
 /// Scores of `C` registers of tokens from register `first` on.
 ///
 /// # Safety
-/// As for `add_block`.
+/// As for `add_keys`.
 #[inline(always)]
-unsafe fn add_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
+unsafe fn add_some_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
     block: &Block<E>,
     queries: *const f32,
     first: usize,
-    sums: &mut [[L; FOURS]; R],
+    scores: &mut [[f32; TOKENS]],
 ) {
     let dim = block.dim;
     let mut own = [[L::splat(0.0); C]; R];
@@ -221,7 +309,8 @@ unsafe fn add_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
     }
     for r in 0..R {
         for c in 0..C {
-            sums[r][first + c] = own[r][c];
+            // SAFETY: 32 values a row.
+            unsafe { own[r][c].store(scores[r].as_mut_ptr().add(8 * (first + c))) };
         }
     }
 }
@@ -234,7 +323,7 @@ unsafe fn add_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
 unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
     block: &Block<E>,
     weights: &[[f32; TOKENS]; R],
-    tokens: std::ops::Range<usize>,
+    tokens: Range<usize>,
     shrinks: [f32; R],
     out: *mut f32,
 ) {
@@ -307,7 +396,7 @@ unsafe fn narrow<L: Lanes, E: Element>(block: &Block<E>, token: usize) -> [f32; 
 unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
     block: &Block<E>,
     weights: &[[f32; TOKENS]; R],
-    tokens: std::ops::Range<usize>,
+    tokens: Range<usize>,
     shrinks: [f32; R],
     out: *mut f32,
     column: usize,

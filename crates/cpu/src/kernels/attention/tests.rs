@@ -24,8 +24,32 @@ fn query_of<const DIM: usize>(position: usize) -> Vec<f32> {
         .collect()
 }
 
-/// A pool whose unwritten places are NaN, with `context` tokens in scattered pages.
-fn pool<const DIM: usize>(context: usize, element: KvElement) -> (KvPool, Vec<BlockId>, HeadOf) {
+/// What a model may want besides plain attention.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    window: Option<usize>,
+    softcap: Option<f32>,
+    sinks: Option<[f32; HEADS]>,
+}
+
+const PLAIN: Kind = Kind {
+    window: None,
+    softcap: None,
+    sinks: None,
+};
+
+impl Kind {
+    /// The first position that the query at `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window.unwrap_or(usize::MAX))
+    }
+}
+
+/// A pool whose unwritten places are NaN, with the tokens of `positions` in scattered pages.
+fn pool<const DIM: usize>(
+    positions: Range<usize>,
+    element: KvElement,
+) -> (KvPool, Vec<BlockId>, HeadOf) {
     let plane = Plane {
         heads: 2,
         width: DIM,
@@ -38,7 +62,7 @@ fn pool<const DIM: usize>(context: usize, element: KvElement) -> (KvPool, Vec<Bl
         retention: Retention::Full,
     }];
     let layout = PageLayout::new(&groups, 32);
-    let pages = context.div_ceil(32);
+    let pages = positions.end.div_ceil(32);
     let pool = KvPool::new(&groups, &layout, 2 * pages + 1).unwrap();
     let blocks: Vec<BlockId> = (0..pages)
         .map(|p| BlockId((2 * pages - 2 * p) as u32))
@@ -47,7 +71,7 @@ fn pool<const DIM: usize>(context: usize, element: KvElement) -> (KvPool, Vec<Bl
     let of = HeadOf { kv, head: 1 };
     for position in 0..pages * 32 {
         let (page, token) = (blocks[position / 32], position % 32);
-        let inside = position < context;
+        let inside = positions.contains(&position);
         let or_nan = |v: Vec<f32>| if inside { v } else { vec![f32::NAN; DIM] };
         // SAFETY: one thread, pages exist.
         unsafe {
@@ -66,13 +90,18 @@ fn pool<const DIM: usize>(context: usize, element: KvElement) -> (KvPool, Vec<Bl
 /// The outputs of queries at `first..first + count`, in tiles of `tile` tokens; by partitions, as threads that share a
 /// context compute them, where `tile` is 0.
 fn run<const DIM: usize>(
+    kind: Kind,
     isa: Isa,
     element: KvElement,
     first: usize,
     count: usize,
     tile: usize,
 ) -> Vec<f32> {
-    let (pool, blocks, of) = pool::<DIM>(first + count, element);
+    let first_seen = kind.first_seen(first);
+    let (pool, blocks, of) = pool::<DIM>(first_seen..first + count, element);
+    // Pages that no query needs have been given back.
+    let first_page = first_seen / 32;
+    let blocks = &blocks[first_page..];
     let width = HEADS * DIM;
     let q = AlignedBytes::zeroed("test", count * width * 4).unwrap();
     let out = AlignedBytes::zeroed("test", count * width * 4).unwrap();
@@ -90,6 +119,9 @@ fn run<const DIM: usize>(
         out: out.0,
         head_dim: DIM,
         scale: 0.2,
+        window: kind.window,
+        softcap: kind.softcap,
+        sinks: kind.sinks.as_ref().map(|s| &s[..]),
     };
     let mut scratch = Scratch::new(DIM, HEADS);
     // SAFETY: one thread, and every row exists.
@@ -105,16 +137,19 @@ fn run<const DIM: usize>(
                 row: start,
                 position: first + start,
                 tokens: tile.max(1).min(count - start),
-                blocks: &blocks,
-                first_page: 0,
+                blocks,
+                first_page,
             };
             if tile > 0 {
                 attention.run(isa, query_tile, &mut scratch);
                 continue;
             }
             // Last to first: they do not depend on each other.
-            for partition in (0..(first + start + 1).div_ceil(PARTITION)).rev() {
-                let part = parts.as_mut_ptr().add(partition * stride);
+            let partitions = attention.partitions(query_tile);
+            for partition in partitions.clone().rev() {
+                let part = parts
+                    .as_mut_ptr()
+                    .add((partition - partitions.start) * stride);
                 attention.run_partition(isa, query_tile, partition, &mut scratch, part);
             }
             attention.finish(isa, query_tile, &mut scratch, parts.as_ptr(), stride);
@@ -123,42 +158,46 @@ fn run<const DIM: usize>(
     }
 }
 
-fn truth<const DIM: usize>(position: usize, head: usize) -> Vec<f64> {
+fn truth<const DIM: usize>(kind: Kind, position: usize, head: usize) -> Vec<f64> {
+    let seen = kind.first_seen(position)..=position;
     let query = &query_of::<DIM>(position)[head * DIM..(head + 1) * DIM];
-    let scores: Vec<f64> = (0..=position)
+    let scores: Vec<f64> = seen
+        .clone()
         .map(|p| {
             let key = key_of::<DIM>(p);
-            0.2 * query
-                .iter()
-                .zip(&key)
-                .map(|(a, b)| *a as f64 * *b as f64)
-                .sum::<f64>()
+            let products = query.iter().zip(&key).map(|(a, b)| *a as f64 * *b as f64);
+            let score = 0.2 * products.sum::<f64>();
+            match kind.softcap {
+                Some(cap) => cap as f64 * (score / cap as f64).tanh(),
+                None => score,
+            }
         })
         .collect();
     let largest = scores.iter().cloned().fold(f64::MIN, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-    let sum: f64 = weights.iter().sum();
+    let sink = kind.sinks.map_or(0.0, |s| (s[head] as f64 - largest).exp());
+    let sum: f64 = weights.iter().sum::<f64>() + sink;
     (0..DIM)
         .map(|d| {
             weights
                 .iter()
-                .enumerate()
-                .map(|(p, w)| w * value_of::<DIM>(p)[d] as f64 / sum)
+                .zip(seen.clone())
+                .map(|(w, p)| w * value_of::<DIM>(p)[d] as f64 / sum)
                 .sum()
         })
         .collect()
 }
 
-fn check_against_f64<const DIM: usize>() {
+fn check_against_f64<const DIM: usize>(kind: Kind) {
     for context in [1, 2, 31, 32, 33, 63, 65, 255, 256, 257, 511, 513, 1000] {
-        let found = run::<DIM>(Isa::detect(), KvElement::F32, context - 1, 1, 1);
+        let found = run::<DIM>(kind, Isa::detect(), KvElement::F32, context - 1, 1, 1);
         for head in 0..HEADS {
-            for (d, truth) in truth::<DIM>(context - 1, head).iter().enumerate() {
+            for (d, truth) in truth::<DIM>(kind, context - 1, head).iter().enumerate() {
                 let found = found[head * DIM + d] as f64;
                 // A thousand f32 roundings of values near 1.
                 assert!(
                     (found - truth).abs() < 2e-5,
-                    "width {DIM} context {context}: {found} {truth}"
+                    "{kind:?} width {DIM} context {context}: {found} {truth}"
                 );
             }
         }
@@ -167,35 +206,79 @@ fn check_against_f64<const DIM: usize>() {
 
 #[test]
 fn contexts_across_every_boundary_match_f64() {
-    check_against_f64::<48>();
-    check_against_f64::<64>();
+    check_against_f64::<48>(PLAIN);
+    check_against_f64::<64>(PLAIN);
 }
 
 #[test]
 fn heads_of_any_width_match_f64() {
-    check_against_f64::<4>();
-    check_against_f64::<12>();
-    check_against_f64::<37>();
-    check_against_f64::<128>();
+    check_against_f64::<4>(PLAIN);
+    check_against_f64::<12>(PLAIN);
+    check_against_f64::<37>(PLAIN);
+    check_against_f64::<128>(PLAIN);
 }
 
-fn check_bits<const DIM: usize>() {
+/// Windows of a token, of less than a block, of whole blocks, across partitions, and longer than any context here;
+/// a softcap that bends; sinks that weigh nothing, much and nearly everything.
+fn kinds() -> Vec<Kind> {
+    let windows = [1, 2, 31, 32, 33, 64, 100, 256, 300, 2000];
+    let windowed = windows.map(|window| Kind {
+        window: Some(window),
+        ..PLAIN
+    });
+    let others = [
+        Kind {
+            softcap: Some(1.5),
+            ..PLAIN
+        },
+        Kind {
+            sinks: Some([-90.0, 1.0, 30.0]),
+            ..PLAIN
+        },
+        Kind {
+            window: Some(40),
+            softcap: Some(2.0),
+            sinks: Some([0.5, 3.0, -1.0]),
+        },
+    ];
+    windowed.into_iter().chain(others).collect()
+}
+
+#[test]
+fn windows_softcaps_and_sinks_match_f64() {
+    for kind in kinds() {
+        check_against_f64::<16>(kind);
+    }
+}
+
+#[test]
+fn a_window_reads_no_block_before_it() {
+    // Those places are NaN, and their pages are not in the table: reading one would panic.
+    let kind = Kind {
+        window: Some(40),
+        ..PLAIN
+    };
+    let found = run::<16>(kind, Isa::detect(), KvElement::F16, 700, 33, TILE);
+    assert!(found.iter().all(|v| v.is_finite()));
+}
+
+fn check_bits<const DIM: usize>(kind: Kind) {
     for element in [KvElement::F16, KvElement::F32] {
         for (first, count) in [(0, 40), (240, 35), (500, 20)] {
-            let reference = run::<DIM>(Isa::Scalar, element, first, count, 1);
+            let reference = run::<DIM>(kind, Isa::Scalar, element, first, count, 1);
             assert!(reference.iter().all(|v| v.is_finite()));
             for isa in Isa::available() {
                 for tile in [1, 7, TILE] {
                     assert_eq!(
-                        run::<DIM>(isa, element, first, count, tile),
+                        run::<DIM>(kind, isa, element, first, count, tile),
                         reference,
-                        "width {DIM} {isa} {element:?} {first}+{count} in {tile}s"
+                        "{kind:?} width {DIM} {isa} {element:?} {first}+{count} in {tile}s"
                     );
                 }
                 assert_eq!(
-                    run::<DIM>(isa, element, first, count, 0),
+                    run::<DIM>(kind, isa, element, first, count, 0),
                     reference,
-                    "width {DIM} {isa} {element:?} {first}+{count} by partitions"
+                    "{kind:?} width {DIM} {isa} {element:?} {first}+{count} by partitions"
                 );
             }
         }
@@ -204,7 +287,14 @@ fn check_bits<const DIM: usize>() {
 
 #[test]
 fn tiles_partitions_and_instruction_sets_give_the_same_bits() {
-    check_bits::<48>();
-    check_bits::<64>();
-    check_bits::<9>();
+    check_bits::<48>(PLAIN);
+    check_bits::<64>(PLAIN);
+    check_bits::<9>(PLAIN);
+}
+
+#[test]
+fn windows_softcaps_and_sinks_give_the_same_bits_too() {
+    for kind in kinds() {
+        check_bits::<17>(kind);
+    }
 }

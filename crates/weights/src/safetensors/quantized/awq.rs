@@ -60,28 +60,22 @@ impl Awq {
         let (weight, zeros) = (shards.bytes(self.weight), shards.bytes(self.zeros));
         let block_bytes = DType::Zero4.block_bytes();
         let row_bytes = self.inputs / BLOCK * block_bytes;
-        let mut columns = [[0; BLOCK]; ROWS_AT_ONCE];
         for (eight, out) in out.chunks_exact_mut(ROWS_AT_ONCE * row_bytes).enumerate() {
             let column = rows.start / ROWS_AT_ONCE + eight;
             for block in 0..self.inputs / BLOCK {
-                for input in 0..BLOCK {
-                    let word = stored::word(weight, (block * BLOCK + input) * words + column);
-                    for (row, nibble) in NIBBLE_OF.into_iter().enumerate() {
-                        columns[row][input] = (word >> (4 * nibble)) as u8 & 15;
-                    }
-                }
+                let inputs: [u32; BLOCK] = std::array::from_fn(|input| {
+                    stored::word(weight, (block * BLOCK + input) * words + column)
+                });
                 let group = block * BLOCK / self.group;
                 let zero = stored::word(zeros, group * words + column);
                 for (row, nibble) in NIBBLE_OF.into_iter().enumerate() {
                     let output = column * ROWS_AT_ONCE + row;
                     let scale = stored::half(shards, self.scales, group * self.outputs + output);
                     let at = row * row_bytes + block * block_bytes;
-                    blocks::zero4(
-                        scale,
-                        (zero >> (4 * nibble)) as u8 & 15,
-                        &columns[row],
-                        &mut out[at..at + block_bytes],
-                    );
+                    let nibble_of = |word: u32| (word >> (4 * nibble)) as u8 & 15;
+                    let columns = inputs.map(nibble_of);
+                    let out = &mut out[at..at + block_bytes];
+                    blocks::zero4(scale, nibble_of(zero), &columns, out);
                 }
             }
         }

@@ -20,6 +20,8 @@ pub enum Scheme {
     Awq(GroupSize),
     Gptq(GptqConfig),
     Fp8(Fp8Config),
+    /// Experts alone.
+    Mxfp4,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +74,7 @@ impl Quantization {
                 Some("awq") => settings.awq()?,
                 Some("gptq") => settings.gptq()?,
                 Some("fp8") => settings.fp8()?,
+                Some("mxfp4") => Scheme::Mxfp4,
                 Some("compressed-tensors") => settings.compressed_tensors()?,
                 Some(method) => return Err(settings.refuse_method(method)),
                 None => {

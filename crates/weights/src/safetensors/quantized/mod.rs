@@ -7,6 +7,7 @@ mod config;
 mod fp8;
 mod gptq;
 mod mlx;
+mod mxfp4;
 mod settings;
 mod stored;
 
@@ -19,6 +20,7 @@ use fp8::Fp8;
 use gptq::Gptq;
 use mettle_tensor::{DType, TensorInfo};
 use mlx::Mlx;
+use mxfp4::Mxfp4;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -31,6 +33,7 @@ pub enum Packed {
     Awq(Awq),
     Gptq(Gptq),
     Fp8(Fp8),
+    Mxfp4(Mxfp4),
 }
 
 /// What a quantization finds in the files.
@@ -56,11 +59,12 @@ impl Quantization {
                     }
                     Fp8::find(shards, index, fp8)?.map(Packed::Fp8)
                 }
+                Scheme::Mxfp4 => Mxfp4::find(shards, index)?.map(Packed::Mxfp4),
             };
             let Some(packed) = packed else { continue };
             found.read_with_others.extend(packed.stored());
             let info = TensorInfo {
-                name: stored::model_name(&stored.name),
+                name: packed.model_name(&stored.name),
                 dtype: packed.dtype(),
                 shape: packed.shape(),
             };
@@ -71,11 +75,19 @@ impl Quantization {
 }
 
 impl Packed {
+    fn model_name(&self, stored: &str) -> String {
+        match self {
+            Packed::Mxfp4(_) => mxfp4::model_name(stored),
+            _ => stored::model_name(stored),
+        }
+    }
+
     fn dtype(&self) -> DType {
         match self {
             Packed::Mlx(mlx) => mlx.dtype(),
             Packed::Awq(_) | Packed::Gptq(_) => DType::Zero4,
             Packed::Fp8(_) => DType::F8,
+            Packed::Mxfp4(_) => DType::MXFP4,
         }
     }
 
@@ -85,6 +97,7 @@ impl Packed {
             Packed::Awq(awq) => awq.shape().to_vec(),
             Packed::Gptq(gptq) => gptq.shape().to_vec(),
             Packed::Fp8(fp8) => fp8.shape().to_vec(),
+            Packed::Mxfp4(mxfp4) => mxfp4.shape().to_vec(),
         }
     }
 
@@ -95,6 +108,7 @@ impl Packed {
             Packed::Awq(awq) => awq.stored().to_vec(),
             Packed::Gptq(gptq) => gptq.stored(),
             Packed::Fp8(fp8) => fp8.stored().to_vec(),
+            Packed::Mxfp4(mxfp4) => mxfp4.stored().to_vec(),
         }
     }
 
@@ -102,7 +116,7 @@ impl Packed {
     pub fn order(&self) -> Option<&[u32]> {
         match self {
             Packed::Gptq(gptq) => gptq.order(),
-            Packed::Mlx(_) | Packed::Awq(_) | Packed::Fp8(_) => None,
+            Packed::Mlx(_) | Packed::Awq(_) | Packed::Fp8(_) | Packed::Mxfp4(_) => None,
         }
     }
 
@@ -140,6 +154,7 @@ impl Packed {
             Packed::Awq(awq) => awq.convert(shards, rows, out),
             Packed::Gptq(gptq) => gptq.convert(shards, rows, out),
             Packed::Fp8(fp8) => fp8.convert(shards, rows, out),
+            Packed::Mxfp4(mxfp4) => mxfp4.convert(shards, rows, out),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{Result, WeightsError};
 use serde_json::{Map, Value};
 
-const SUPPORTED: &str = "MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3)";
+const SUPPORTED: &str = "MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3); mxfp4 experts";
 
 /// One of the config's objects.
 #[derive(Clone, Copy)]

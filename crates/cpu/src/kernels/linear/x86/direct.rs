@@ -34,11 +34,11 @@ pub trait Dot {
     /// The processor has the instructions; eight integers can be read.
     unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16);
 
-    /// Adds the products of two columns with the two integers at `x`.
+    /// Adds the products of two columns with the two integers at byte `AT` of `x`.
     ///
     /// # Safety
-    /// As for `add`.
-    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i;
+    /// The processor has the instructions; the two integers can be read.
+    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i;
 }
 
 struct Avx2;
@@ -53,14 +53,14 @@ impl Dot for Avx2 {
             // Four rows are chains enough, and leave no registers for more.
             let chain = if M < 4 { v % 2 } else { 0 };
             // SAFETY: the caller's promise.
-            sums[chain] = unsafe { Self::add_two(sums[chain], w[v], x.add(2 * v)) };
+            sums[chain] = unsafe { add_products(sums[chain], w[v], pair(x.add(2 * v))) };
         }
     }
 
     #[inline(always)]
-    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
+    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
         // SAFETY: the caller's promise.
-        unsafe { add_products(sum, w, pair(x)) }
+        unsafe { add_products(sum, w, pair(x.byte_add(AT))) }
     }
 }
 
@@ -79,9 +79,9 @@ impl Dot for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn add_two(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
+    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
         // SAFETY: the caller's promise.
-        unsafe { add_products_at::<0>(sum, w, x) }
+        unsafe { add_products_at::<AT>(sum, w, x) }
     }
 }
 

@@ -79,15 +79,28 @@ pub unsafe fn avx512<W: Unpack>(
     unsafe { all::<W, Avx512>(linear, x, panels, room) }
 }
 
-trait Tile {
+trait Tile: Sized {
     /// Rows of the largest tile.
     const ROWS: usize;
+
+    /// All tiles of some rows. Types that have as many `OFFSETS` share it: it is a call.
+    ///
+    /// # Safety
+    /// As for `Linear::run`, and the processor has the instructions.
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    );
 
     /// Adds the products of `blocks` widened blocks with the rows' blocks from `first` on to the rows' sums.
     ///
     /// # Safety
     /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -124,7 +137,13 @@ unsafe fn all<W: Unpack, T: Tile>(
                         std::ptr::write_bytes(sums, 0, rows.len() * COLUMNS);
                     }
                     let ahead = Ahead::new::<W>(linear, pair, first, count, blocks);
-                    all_tiles::<W, T>(linear, x, rows.clone(), first, count, room, ahead);
+                    let (columns, rows) = (linear.weights.columns, rows.clone());
+                    let blocks = first..first + count;
+                    match W::OFFSETS {
+                        0 => T::all::<0>(columns, x, rows, blocks, room, ahead),
+                        1 => T::all::<1>(columns, x, rows, blocks, room, ahead),
+                        _ => T::all::<2>(columns, x, rows, blocks, room, ahead),
+                    }
                 }
             }
             for (at, row) in rows.clone().enumerate() {
@@ -228,21 +247,20 @@ unsafe fn widen<W: Unpack>(
 }
 
 #[inline(always)]
-unsafe fn all_tiles<W: Unpack, T: Tile>(
-    linear: &Linear<'_>,
+unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
+    columns: usize,
     x: &QuantizedRows,
     rows: Range<usize>,
-    first: usize,
-    blocks: usize,
+    blocks: Range<usize>,
     room: &WidePanels,
     ahead: Ahead,
 ) {
+    let (first, blocks) = (blocks.start, blocks.len());
     let mut row = rows.start;
     let mut ahead = Some(ahead);
     // SAFETY: the caller's promise; tiles stay inside `rows`.
     unsafe {
         let all_sums = room.sums.base().cast::<f32>();
-        let columns = linear.weights.columns;
         macro_rules! tile {
             ($m:literal) => {
                 let mut inputs = [x.row(row, columns); $m];
@@ -250,7 +268,7 @@ unsafe fn all_tiles<W: Unpack, T: Tile>(
                     inputs[m] = x.row(row + m, columns);
                 }
                 let sums = all_sums.add((row - rows.start) * COLUMNS);
-                T::add::<W, $m>(room, &inputs, first, blocks, sums, ahead.take());
+                T::add::<OFFSETS, $m>(room, &inputs, first, blocks, sums, ahead.take());
                 row += $m;
             };
         }
@@ -266,7 +284,7 @@ unsafe fn all_tiles<W: Unpack, T: Tile>(
         if row < rows.end {
             let input = [x.row(row, columns)];
             let sums = all_sums.add((row - rows.start) * COLUMNS);
-            T::add::<W, 1>(room, &input, first, blocks, sums, ahead.take());
+            T::add::<OFFSETS, 1>(room, &input, first, blocks, sums, ahead.take());
         }
     }
 }
@@ -290,8 +308,21 @@ struct Avx2;
 impl Tile for Avx2 {
     const ROWS: usize = 4;
 
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+    }
+
     #[inline(always)]
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -334,11 +365,11 @@ impl Tile for Avx2 {
                         let scale = _mm256_mul_ps(scale, x_scale);
                         let dot = _mm256_cvtepi32_ps(dots[m][p]);
                         let mut sum = _mm256_fmadd_ps(dot, scale, _mm256_load_ps(at));
-                        if W::OFFSETS > 0 {
+                        if OFFSETS > 0 {
                             let x_sum = _mm256_broadcast_ss(&(*x[m]).sum);
                             sum = _mm256_fmadd_ps(offset, x_sum, sum);
                         }
-                        if W::OFFSETS == 2 {
+                        if OFFSETS == 2 {
                             let x_sum = _mm256_broadcast_ss(&(*x[m]).first_sum);
                             let first = _mm256_load_ps(first_offsets.add(b * COLUMNS + p * PANEL));
                             sum = _mm256_fmadd_ps(first, x_sum, sum);
@@ -384,8 +415,21 @@ struct Avx512;
 impl Tile for Avx512 {
     const ROWS: usize = 8;
 
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    unsafe fn all<const OFFSETS: usize>(
+        columns: usize,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        room: &WidePanels,
+        ahead: Ahead,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+    }
+
     #[inline(always)]
-    unsafe fn add<W: Unpack, const M: usize>(
+    unsafe fn add<const OFFSETS: usize, const M: usize>(
         room: &WidePanels,
         rows: &[&[QuantizedBlock]; M],
         first: usize,
@@ -425,11 +469,11 @@ impl Tile for Avx512 {
                     let x_scale = _mm512_set1_ps((*x[m]).scale);
                     let dot = _mm512_cvtepi32_ps(dots[m]);
                     total[m] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x_scale), total[m]);
-                    if W::OFFSETS > 0 {
+                    if OFFSETS > 0 {
                         let x_sum = _mm512_set1_ps((*x[m]).sum);
                         total[m] = _mm512_fmadd_ps(offset, x_sum, total[m]);
                     }
-                    if W::OFFSETS == 2 {
+                    if OFFSETS == 2 {
                         let x_sum = _mm512_set1_ps((*x[m]).first_sum);
                         let first = _mm512_load_ps(first_offsets.add(b * COLUMNS));
                         total[m] = _mm512_fmadd_ps(first, x_sum, total[m]);

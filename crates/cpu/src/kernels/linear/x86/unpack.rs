@@ -46,12 +46,15 @@ pub trait Unpack: Layout {
     unsafe fn one_row<D: Dot>(block: *const u8, x: *const i16) -> __m256i {
         // SAFETY: the caller's promise.
         unsafe {
-            // Two chains of additions: one would wait for itself.
-            let mut dots = [_mm256_setzero_si256(); 2];
+            // Four chains of additions: what waits for long ones fills the processor's queues.
+            let mut dots = [[_mm256_setzero_si256(); 2]; 2];
             for_each_eight!(C, {
-                D::add::<1>(&mut dots, &Self::eight::<C>(block), x.add(8 * C));
+                D::add::<1>(&mut dots[C % 2], &Self::eight::<C>(block), x.add(8 * C));
             });
-            _mm256_add_epi32(dots[0], dots[1])
+            _mm256_add_epi32(
+                _mm256_add_epi32(dots[0][0], dots[0][1]),
+                _mm256_add_epi32(dots[1][0], dots[1][1]),
+            )
         }
     }
 }
@@ -174,23 +177,31 @@ unpack!(Q2K {
         _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
     },
     one_row: |block, x, D| {
-        // Bit pairs are not moved but weighed: 1, 4, 16 and 64 times what they stand for. Sums are multiplied by 4 on the
-        // way from one to the next, so all are 64 times too large in the end: at most 64 * 32 * 45 * 16256 < 2^31.
-        let mut total = _mm256_setzero_si256();
-        for half in 0..2 {
-            let even = _mm256_loadu_si256(block.add(Q2K::PAIRS + 32 * half).cast());
-            let odd = _mm256_srli_epi16::<8>(even);
-            let mut sum = _mm256_setzero_si256();
-            for p in 0..4 {
-                let mask = _mm256_set1_epi16(3 << (2 * p));
-                let x = x.add(16 * half + 4 * p);
-                sum = _mm256_slli_epi32::<2>(sum);
-                sum = D::add_two(sum, _mm256_and_si256(even, mask), x);
-                sum = D::add_two(sum, _mm256_and_si256(odd, mask), x.add(2));
-            }
-            let scaled = _mm256_mullo_epi32(sum, nibbles_of_half(block, half));
-            total = _mm256_add_epi32(total, scaled);
+        // Bit pairs are not moved but weighed: 1, 4, 16 and 64 times what they stand for. Sums are made up for that, so
+        // that all are 64 times too large in the end: at most 64 * 32 * 45 * 16256 < 2^31.
+        macro_rules! weighed {
+            ($even:ident, $odd:ident, $sum:expr, $pair:literal, $at:literal, $odd_at:literal) => {{
+                let mask = _mm256_set1_epi16(3 << (2 * $pair));
+                let sum = D::add_two::<$at>($sum, _mm256_and_si256($even, mask), x);
+                D::add_two::<$odd_at>(sum, _mm256_and_si256($odd, mask), x)
+            }};
         }
+        macro_rules! half {
+            ($half:literal, $a:literal $b:literal, $c:literal $d:literal, $e:literal $f:literal, $g:literal $h:literal) => {{
+                let even = _mm256_loadu_si256(block.add(Q2K::PAIRS + 32 * $half).cast());
+                let odd = _mm256_srli_epi16::<8>(even);
+                // Two short chains of additions: what waits for one long chain fills the processor's queues.
+                let low = weighed!(even, odd, _mm256_setzero_si256(), 0, $a, $b);
+                let low = weighed!(even, odd, _mm256_slli_epi32::<2>(low), 1, $c, $d);
+                let high = weighed!(even, odd, _mm256_setzero_si256(), 2, $e, $f);
+                let high = weighed!(even, odd, _mm256_slli_epi32::<2>(high), 3, $g, $h);
+                let sum = _mm256_add_epi32(_mm256_slli_epi32::<4>(low), high);
+                _mm256_mullo_epi32(sum, nibbles_of_half(block, $half))
+            }};
+        }
+        let first = half!(0, 0 4, 8 12, 16 20, 24 28);
+        let last = half!(1, 32 36, 40 44, 48 52, 56 60);
+        let total = _mm256_add_epi32(first, last);
         _mm256_srai_epi32::<6>(total)
     },
     eight: |block, C| {

@@ -1,4 +1,4 @@
-//! Owns the mixture of experts as gpt-oss, Qwen3-Next and DeepSeek share it: a router, then the chosen experts.
+//! Owns the mixture of experts that all architectures share: a router, then the chosen experts.
 
 use crate::config::Config;
 use crate::error::Result;
@@ -7,10 +7,16 @@ use mettle_plan::*;
 
 /// Three times what the largest published model has; the plan's size grows with it.
 const MOST_TENSORS: usize = 1 << 18;
+/// Eight times what the largest published model has.
+const MOST_EXPERTS: usize = 1 << 12;
+const WIDEST: usize = 1 << 20;
 /// Of one expert: gate, up and down.
 const TENSORS_AN_EXPERT: usize = 3;
 
-#[derive(Clone, Copy, Debug)]
+/// What most checkpoints call an expert's projections.
+pub const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixture {
     pub experts: usize,
     pub top_k: usize,
@@ -43,24 +49,51 @@ pub struct ExpertWeights {
 }
 
 impl Mixture {
+    /// As most routers are: no groups, no scale.
+    pub fn plain(experts: usize, top_k: usize, width: usize) -> Mixture {
+        Mixture {
+            experts,
+            top_k,
+            width,
+            score: RouteScore::Softmax,
+            normalize: true,
+            scale: 1.0,
+            groups: 1,
+            top_groups: 1,
+            activation: Activation::Silu,
+        }
+    }
+
     pub fn check(&self, config: &Config) -> Result<()> {
-        let (experts, groups) = (self.experts, self.groups);
-        if self.top_k > experts {
-            return Err(config.mismatch(format!("{} of {experts} experts a token", self.top_k)));
+        match self.problem() {
+            Some(problem) => Err(config.mismatch(problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// What no mixture has, in words.
+    pub fn problem(&self) -> Option<String> {
+        let (experts, groups, top_k) = (self.experts, self.groups, self.top_k);
+        if experts == 0 || experts > MOST_EXPERTS || top_k == 0 || top_k > experts {
+            return Some(format!("{top_k} of {experts} experts a token"));
+        }
+        if self.width == 0 || self.width > WIDEST {
+            let width = self.width;
+            return Some(format!(
+                "experts of width {width}; it must be 1 to {WIDEST}"
+            ));
         }
         if !experts.is_multiple_of(groups) || self.top_groups > groups {
             let chosen = self.top_groups;
-            return Err(
-                config.mismatch(format!("{chosen} of {groups} groups of {experts} experts"))
-            );
+            return Some(format!("{chosen} of {groups} groups of {experts} experts"));
         }
-        Ok(())
+        None
     }
 
     /// For [`Mixture::stored_one_by_one`] in `layers` layers: every tensor is a name in memory.
     pub fn check_stored_one_by_one(&self, config: &Config, layers: usize) -> Result<()> {
         let experts = self.experts;
-        let tensors = layers * experts * TENSORS_AN_EXPERT;
+        let tensors = layers.saturating_mul(experts.saturating_mul(TENSORS_AN_EXPERT));
         match tensors <= MOST_TENSORS {
             true => Ok(()),
             false => Err(config.mismatch(format!(
@@ -69,8 +102,10 @@ impl Mixture {
         }
     }
 
-    pub fn buffers(&self, ops: &mut PlanBuilder, hidden: usize) -> MixtureBuffers {
-        let pair = 2 * self.width + hidden;
+    /// `out` gets what the chosen experts give together.
+    pub fn buffers(&self, ops: &mut PlanBuilder, out: Slice) -> MixtureBuffers {
+        let hidden = out.width;
+        let pair = MoeExperts::row_width(hidden, self.width);
         MixtureBuffers {
             logits: ops.tokens("router_logits", self.experts),
             experts: ops
@@ -80,7 +115,7 @@ impl Mixture {
                 .plan
                 .typed_buffer("shares", Dim::Tokens, self.top_k, Element::F32),
             scratch: ops.plan.buffer("expert_rows", Dim::ExpertAssignments, pair),
-            out: ops.tokens("experts_out", hidden),
+            out,
         }
     }
 
@@ -130,19 +165,18 @@ impl Mixture {
         &self,
         ops: &mut PlanBuilder,
         prefix: &str,
+        [gate, up, down_name]: [&str; 3],
         hidden: usize,
     ) -> ExpertWeights {
         let name = |expert, what| format!("{prefix}.experts.{expert}.{what}.weight");
         let mut gate_up = Vec::with_capacity(2 * self.experts);
         let mut down = Vec::with_capacity(self.experts);
         for expert in 0..self.experts {
-            for what in ["gate_proj", "up_proj"] {
+            for what in [gate, up] {
                 gate_up.push(ops.plan.part(name(expert, what), &[self.width, hidden]));
             }
-            down.push(
-                ops.plan
-                    .part(name(expert, "down_proj"), &[hidden, self.width]),
-            );
+            let shape = [hidden, self.width];
+            down.push(ops.plan.part(name(expert, down_name), &shape));
         }
         ExpertWeights {
             gate_up: ops.plan.weight_of_parts(gate_up),
