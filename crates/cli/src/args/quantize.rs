@@ -1,8 +1,7 @@
 //! Owns what can be typed after `mettle quantize`.
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mettle_weights::gguf::FileType;
 use std::path::PathBuf;
 
