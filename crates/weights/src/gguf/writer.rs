@@ -110,9 +110,7 @@ impl GgufWriter {
 
     fn explain(&self, error: io::Error) -> WeightsError {
         match error.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => WeightsError::DiskFull {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WeightsError::DiskFull {
                 file: self.place.clone(),
                 written: self.written,
             },
