@@ -2,8 +2,10 @@
 //! Values stay text here; `config` says what they mean and which of flag, environment and file wins.
 
 mod bench;
+mod quantize;
 
 pub use bench::*;
+pub use quantize::*;
 
 use crate::config::MOST_STEP_ROWS;
 use clap::builder::NonEmptyStringValueParser;
@@ -44,6 +46,8 @@ pub enum Command {
     Models,
     /// Says what a model's files hold, what memory it needs, and whether it can run here
     Inspect(InspectArgs),
+    /// Makes a smaller .gguf file: the same model, its weights in another type
+    Quantize(QuantizeArgs),
     /// Prints a model's forward pass: ops, shapes, bytes, FLOPs, barriers, KV cache
     Plan(PlanArgs),
     /// Prints every setting and where its value came from

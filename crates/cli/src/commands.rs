@@ -9,6 +9,7 @@ pub mod models;
 pub mod perplexity;
 pub mod plan;
 pub mod pull;
+pub mod quantize;
 pub mod run;
 pub mod serve;
 pub mod validate;

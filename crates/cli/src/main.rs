@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => commands::pull::run(args),
         Command::Models => commands::models::run(),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Quantize(args) => commands::quantize::run(args),
         Command::Plan(args) => commands::plan::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Serve(args) => commands::serve::run(args),

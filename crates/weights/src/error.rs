@@ -45,6 +45,15 @@ pub enum WeightsError {
         dtype: String,
         supported: String,
     },
+    #[error("tensor {tensor:?}, row {row}, column {column}: {problem}")]
+    BadWeight {
+        tensor: String,
+        row: usize,
+        column: usize,
+        problem: String,
+    },
+    #[error("{path} exists already")]
+    Exists { path: PathBuf },
     #[error("metadata key {key:?} is missing")]
     MissingKey { key: String },
     #[error("metadata key {key:?} should be {expected}, but it is {found}")]

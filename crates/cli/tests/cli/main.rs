@@ -8,4 +8,5 @@ mod inspecting;
 mod mettle;
 mod perplexity;
 mod plans;
+mod quantizing;
 mod serving;

@@ -38,6 +38,31 @@ impl Metadata {
         self.entries.iter().map(|(key, _)| key.as_str())
     }
 
+    /// Keys and values in file order.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.entries
+            .iter()
+            .map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Changes a value where it is, or adds it at the end.
+    pub fn set(&mut self, key: &str, value: Value) {
+        match self.by_key.get(key) {
+            Some(index) => self.entries[*index].1 = value,
+            None => {
+                self.by_key.insert(key.to_owned(), self.entries.len());
+                self.entries.push((key.to_owned(), value));
+            }
+        }
+    }
+
+    /// Drops every key for which `keep` is false.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.entries.retain(|(key, _)| keep(key));
+        let keys = self.entries.iter().map(|(key, _)| key.clone());
+        self.by_key = keys.enumerate().map(|(index, key)| (key, index)).collect();
+    }
+
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.by_key.get(key).map(|i| &self.entries[*i].1)
     }

@@ -1,15 +1,23 @@
 //! Owns an open GGUF model, of one file or split: its metadata, its list of tensors and their bytes.
 
 mod cursor;
+mod file_type;
 mod ggml_types;
 mod metadata;
+mod mixture;
+mod requantize;
 mod split;
 mod tensors;
 mod value;
+mod value_bytes;
+mod writer;
 
+pub use file_type::FileType;
 pub use metadata::Metadata;
+pub use requantize::{Requantize, Sizes};
 pub use split::PartName;
 pub use value::{Array, Value};
+pub use writer::GgufWriter;
 
 use crate::error::{Result, WeightsError};
 use crate::mapping::Mapping;
@@ -236,6 +244,7 @@ fn header(cursor: &mut Cursor) -> Result<(u64, u64)> {
     ))
 }
 
+/// What tensors' places are multiples of.
 fn alignment(metadata: &Metadata) -> Result<usize> {
     let alignment = metadata
         .get_u64("general.alignment")?

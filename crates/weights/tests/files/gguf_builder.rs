@@ -1,6 +1,6 @@
 //! Owns the writing of GGUF files, right ones and wrong ones.
 
-use mettle_weights::gguf::{Array, Value};
+use mettle_weights::gguf::Value;
 
 pub struct GgufBuilder {
     pub version: u32,
@@ -59,7 +59,7 @@ impl GgufBuilder {
         );
         for (key, value) in &self.keys {
             put_str(&mut out, key);
-            put_value(&mut out, value);
+            value.write(&mut out);
         }
         let mut offset = 0;
         for tensor in &self.tensors {
@@ -91,61 +91,4 @@ pub fn head(version: u32, tensors: u64, keys: u64) -> Vec<u8> {
 pub fn put_str(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend(text.as_bytes());
-}
-
-fn put_value(out: &mut Vec<u8>, value: &Value) {
-    let mut put = |id: u32, bytes: &[u8]| {
-        out.extend(id.to_le_bytes());
-        out.extend(bytes);
-    };
-    match value {
-        Value::U8(v) => put(0, &v.to_le_bytes()),
-        Value::I8(v) => put(1, &v.to_le_bytes()),
-        Value::U16(v) => put(2, &v.to_le_bytes()),
-        Value::I16(v) => put(3, &v.to_le_bytes()),
-        Value::U32(v) => put(4, &v.to_le_bytes()),
-        Value::I32(v) => put(5, &v.to_le_bytes()),
-        Value::F32(v) => put(6, &v.to_le_bytes()),
-        Value::Bool(v) => put(7, &[u8::from(*v)]),
-        Value::Str(v) => {
-            put(8, &[]);
-            put_str(out, v);
-        }
-        Value::Array(v) => {
-            put(9, &[]);
-            put_array(out, v);
-        }
-        Value::U64(v) => put(10, &v.to_le_bytes()),
-        Value::I64(v) => put(11, &v.to_le_bytes()),
-        Value::F64(v) => put(12, &v.to_le_bytes()),
-    }
-}
-
-fn put_array(out: &mut Vec<u8>, array: &Array) {
-    let mut put = |id: u32, bytes: Vec<u8>| {
-        out.extend(id.to_le_bytes());
-        out.extend((array.len() as u64).to_le_bytes());
-        out.extend(bytes);
-    };
-    match array {
-        Array::U8(v) => put(0, v.clone()),
-        Array::I8(v) => put(1, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::U16(v) => put(2, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::I16(v) => put(3, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::U32(v) => put(4, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::I32(v) => put(5, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::F32(v) => put(6, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::Bool(v) => put(7, v.iter().map(|v| u8::from(*v)).collect()),
-        Array::Str(v) => {
-            put(8, Vec::new());
-            v.iter().for_each(|v| put_str(out, v));
-        }
-        Array::Array(v) => {
-            put(9, Vec::new());
-            v.iter().for_each(|v| put_array(out, v));
-        }
-        Array::U64(v) => put(10, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::I64(v) => put(11, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        Array::F64(v) => put(12, v.iter().flat_map(|v| v.to_le_bytes()).collect()),
-    }
 }

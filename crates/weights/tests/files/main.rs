@@ -7,6 +7,7 @@ mod broken_safetensors;
 mod dummy;
 mod gguf_builder;
 mod gguf_reading;
+mod gguf_writing;
 mod mxfp4;
 mod quantized_reading;
 mod safetensors_builder;
