@@ -387,7 +387,7 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
     assert!(scratch.partition.len() >= rows);
     macro_rules! rows {
-        ($most:expr) => {
+        ($most:expr) => {{
             let count = $most.min(rows - row);
             let mut visible = [const { 0..0 }; $most];
             for i in 0..count {
@@ -404,11 +404,11 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &
                     scratch.partition_out.as_mut_ptr().add(row * dim),
                 );
             }
-            row += count;
-        };
+            count
+        }};
     }
     while row + ROWS < rows {
-        rows!(TOGETHER);
+        row += rows!(TOGETHER);
     }
     // One token's, as a rule.
     if row < rows {
