@@ -207,10 +207,8 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has AVX2.
-                assert_eq!(
-                    unsafe { avx2::integer_multiply_add(steps, 5) },
-                    25 * products
-                );
+                let narrow = unsafe { avx2::integer_multiply_add(steps, 5) };
+                assert_eq!(narrow, 25 * products);
             }
         }
     }
