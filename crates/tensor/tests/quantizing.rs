@@ -73,6 +73,20 @@ fn no_type_loses_more_than_with_ggml() {
     }
 }
 
+/// On rows of hundreds with a few elements a hundred times larger this need not hold: sub-scales are found by a search.
+#[test]
+fn more_bits_lose_less() {
+    for values in fixture_rows().chunks_exact(1 << 12) {
+        for family in [
+            [DType::Q4_0, DType::Q5_0, DType::Q8_0],
+            [DType::Q2_K, DType::Q4_K, DType::Q5_K],
+        ] {
+            let losses = family.map(|dtype| loss(values, &round_trip(dtype, values)));
+            assert!(losses.is_sorted_by(|a, b| a > b), "{family:?}: {losses:?}");
+        }
+    }
+}
+
 /// Rounding to the nearest with the scale that the largest element or the range asks for, and sub-scales rounded to the
 /// nearest whole number: what nobody needs a search for.
 fn obvious(dtype: DType, values: &[f32]) -> Vec<f32> {
@@ -180,20 +194,6 @@ proptest! {
             let theirs = loss(&row, &obvious(dtype, &row));
             // Losses are compared in f32 when a scale is chosen.
             prop_assert!(ours <= theirs * 1.00001, "{dtype}: {ours} instead of {theirs}");
-        }
-    }
-
-    #[test]
-    fn more_bits_never_lose_more(row in rows()) {
-        let losses = |types: &[DType]| -> Vec<f64> {
-            types.iter().map(|dtype| loss(&row, &round_trip(*dtype, &row))).collect()
-        };
-        for family in [
-            [DType::Q4_0, DType::Q5_0, DType::Q8_0],
-            [DType::Q2_K, DType::Q4_K, DType::Q5_K],
-        ] {
-            let losses = losses(&family);
-            prop_assert!(losses.is_sorted_by(|a, b| a * 1.05 >= *b), "{family:?}: {losses:?}");
         }
     }
 
