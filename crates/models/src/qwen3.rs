@@ -14,13 +14,19 @@ use serde_json::Value;
 
 pub const NAME: &str = "qwen3";
 
-/// Unlike the others', an absent `head_dim` would mean 128 to transformers; every published config names it.
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
+    let (shape, biases, features) = read(&config)?;
+    hf_decoder::finish(config, NAME, shape, biases, true, features)
+}
+
+/// What the models with experts have too. Unlike the others', an absent `head_dim` would mean 128 to transformers; every
+/// published config names it.
+pub(crate) fn read(config: &Config) -> Result<(Shape, Biases, Features)> {
     config.size("head_dim")?;
-    let shape = Shape::read(&config)?;
+    let shape = Shape::read(config)?;
     let features = Features {
-        windows: windows::switched(&config, shape.layers)?,
+        windows: windows::switched(config, shape.layers)?,
         ..Features::default()
     };
     let attention = config.flag_or_none("attention_bias")?.unwrap_or(false);
@@ -29,7 +35,7 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
         output: attention,
         feed_forward: false,
     };
-    hf_decoder::finish(config, NAME, shape, biases, true, features)
+    Ok((shape, biases, features))
 }
 
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {

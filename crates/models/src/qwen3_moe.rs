@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::features::Features;
 use crate::gguf_config::GgufConfig;
 use crate::gguf_mixture::GgufMixture;
-use crate::hf_decoder::{self, Shape};
+use crate::hf_decoder;
 use crate::qwen_mixture;
-use crate::windows;
+use crate::qwen3;
 use mettle_plan::RopeStyle;
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -17,21 +17,9 @@ use serde_json::Value;
 pub const NAME: &str = "qwen3_moe";
 pub const GGUF_NAME: &str = "qwen3moe";
 
-/// As with Qwen3, an absent `head_dim` would mean 128 to transformers; every published config names it.
 pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     let config = Config::new("config.json", json)?;
-    config.size("head_dim")?;
-    let shape = Shape::read(&config)?;
-    let features = Features {
-        windows: windows::switched(&config, shape.layers)?,
-        ..Features::default()
-    };
-    let attention = config.flag_or_none("attention_bias")?.unwrap_or(false);
-    let biases = Biases {
-        qkv: attention,
-        output: attention,
-        feed_forward: false,
-    };
+    let (shape, biases, features) = qwen3::read(&config)?;
     let mixture = qwen_mixture::read(&config)?;
     let mut spec = hf_decoder::finish(config, NAME, shape, biases, true, features)?;
     spec.mixture = Some(mixture);
