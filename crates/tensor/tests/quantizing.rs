@@ -50,15 +50,8 @@ fn loss(values: &[f32], back: &[f32]) -> f64 {
 
 #[test]
 fn no_type_loses_more_than_with_ggml() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/quantize");
-    let rows = std::fs::read(folder.join("rows.f32")).unwrap();
-    let rows: Vec<f32> = rows
-        .as_chunks()
-        .0
-        .iter()
-        .map(|b| f32::from_le_bytes(*b))
-        .collect();
-    let record = std::fs::read_to_string(folder.join("losses.json")).unwrap();
+    let rows = fixture_rows();
+    let record = std::fs::read_to_string(folder().join("losses.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&record).unwrap();
     let count = (record["rows"].as_u64().unwrap() * record["columns"].as_u64().unwrap()) as usize;
     let kinds = record["losses"].as_object().unwrap();
@@ -76,6 +69,7 @@ fn no_type_loses_more_than_with_ggml() {
 /// On rows of hundreds with a few elements a hundred times larger this need not hold: sub-scales are found by a search.
 #[test]
 fn more_bits_lose_less() {
+    // Half of each kind of rows at a time.
     for values in fixture_rows().chunks_exact(1 << 12) {
         for family in [
             [DType::Q4_0, DType::Q5_0, DType::Q8_0],
