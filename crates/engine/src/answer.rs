@@ -267,6 +267,7 @@ impl ChoiceText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bell::Bell;
     use crate::job::AbortFlags;
     use crate::tape::{TapeWriter, tape};
     use mettle_text::GgufVocab;
@@ -324,7 +325,7 @@ mod tests {
     }
 
     fn start(options: AnswerOptions) -> (Source, Answer) {
-        let (events, receiver) = tape(50, None).unwrap();
+        let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(1));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 1);
         let answer = Answer::new(stream, tokenizer(), options);
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn choices_have_texts_and_stops_of_their_own() {
-        let (events, receiver) = tape(50, None).unwrap();
+        let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(2));
         let stream = RequestStream::new(receiver, abort.clone(), 3, 2);
         let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));

@@ -2,6 +2,7 @@
 //! steps on tiny pools, step by step and without threads, against what the mock says each choice must answer.
 
 use super::*;
+use crate::bell::Bell;
 use crate::event::Event;
 use crate::job::AbortFlags;
 use crate::mock::{MOCK_HIDDEN, MockExecutable};
@@ -303,7 +304,7 @@ impl World {
             return;
         }
         let capacity = Job::events_at_most(&request);
-        let (events, receiver) = tape(capacity, request.logprobs).unwrap();
+        let (events, receiver) = tape(capacity, request.logprobs, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(request.n));
         let seed = request.sampling.seed.unwrap_or(0);
         let job = Job::new(request.clone(), seed, VOCABULARY, events, abort.clone());
