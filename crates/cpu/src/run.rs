@@ -33,7 +33,7 @@ impl<'a> Run<'a> {
     pub fn all_calls(&self, thread: usize, phases: &Phases) {
         // SAFETY: a step runs each thread number once, and steps do not overlap (`submit` has `&mut self`).
         let scratch = unsafe { self.cpu.threads[thread].get() };
-        let mut walk = phases.walk();
+        let mut walk = phases.walk(thread);
         let tokens = self.cpu.state.positions.len();
         self.rows(&mut walk, tokens, |rows| self.fill_angles(rows));
         let calls = self.cpu.calls_for(self.step.output);
@@ -41,8 +41,8 @@ impl<'a> Run<'a> {
             // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
             // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
             // (`StepState::prepare` checked them).
-            let last = unsafe { self.call(call, scratch, &mut walk) };
-            if last {
+            let did_first = unsafe { self.call(call, scratch, &mut walk) };
+            if did_first {
                 kernels.iter().for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A phase over rows. True for the thread that did the last of them.
+    /// A phase over rows. True for the thread that did the first of them.
     pub(crate) fn rows(
         &self,
         walk: &mut Walk<'_>,
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// True for the thread that did the last of it.
+    /// True for the thread that began its last phase.
     ///
     /// # Safety
     /// See `all_calls`.
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
         if product.rows == 0 {
             return false;
         }
-        let (mut is_last, mut first_column) = (false, 0);
+        let (mut did_first, mut first_column) = (false, 0);
         // All parts at once, but for those that take the input's columns in different orders.
         for parts in self
             .cpu
@@ -309,10 +309,10 @@ impl<'a> Run<'a> {
             .chunk_by(|a, b| a.order == b.order)
         {
             // SAFETY: the caller's promise.
-            is_last = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
+            did_first = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
             first_column += parts.iter().map(|p| p.rows).sum::<usize>();
         }
-        is_last
+        did_first
     }
 
     /// The product of neighbouring parts with one order of columns, the first of which gives output column `first_column`.
