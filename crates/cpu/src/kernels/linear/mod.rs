@@ -7,9 +7,9 @@ mod scalar;
 mod x86;
 
 #[cfg(target_arch = "aarch64")]
-use self::arm::WidePanel;
+use self::arm::WidePanel as OwnRoom;
 #[cfg(target_arch = "x86_64")]
-use self::x86::WidePanels as WidePanel;
+use self::x86::Room as OwnRoom;
 use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
@@ -36,13 +36,18 @@ pub struct Linear<'a> {
 }
 
 /// What one thread works in.
-pub struct Room(#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] WidePanel);
+pub struct Room(#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] OwnRoom);
 
 impl Room {
-    pub fn new() -> Result<Room, BackendError> {
+    /// For inputs of so many columns at the most.
+    pub fn new(columns: usize) -> Result<Room, BackendError> {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = columns;
         Ok(Room(
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            WidePanel::new()?,
+            #[cfg(target_arch = "x86_64")]
+            OwnRoom::new(columns)?,
+            #[cfg(target_arch = "aarch64")]
+            OwnRoom::new()?,
         ))
     }
 

@@ -57,7 +57,7 @@ fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -
     let middle = w.panels() / 2;
     // SAFETY: one thread; all matrices have `rows` rows.
     unsafe {
-        let mut room = Room::new().unwrap();
+        let mut room = Room::new(w.columns).unwrap();
         linear.run(isa, 0..middle, &mut room);
         linear.run(isa, middle..w.panels(), &mut room);
         (0..rows)
