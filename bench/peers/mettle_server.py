@@ -1,11 +1,22 @@
-"""Owns a `mettle serve` of its own: starts it on a free port, asks it, ends it."""
+"""Owns a `mettle serve` of its own: starts it on a free port, asks it, ends it; and which commit a binary was built from."""
 import http.client
 import json
 import re
 import subprocess
 import time
+from pathlib import Path
+
+from engines import ask
+
+TINY = Path(__file__).resolve().parents[2] / "fixtures" / "models" / "llama"
 
 START_SECONDS = 120
+
+
+def commit(binary):
+    """Records carry it; a bench of a tiny model is what says it in no time."""
+    lengths = ["--input-len", 1, "--output-len", 2, "--repeats", 1]
+    return ask(binary, "bench", "latency", "-m", TINY, *lengths, "--device", "cpu", "--json")["commit"]
 
 
 class Server:

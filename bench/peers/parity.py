@@ -1,4 +1,4 @@
-"""Log-probabilities of a real model by Mettle and by transformers in f32, the same file and the same tokens.
+"""A real model's log-probabilities or embeddings by Mettle and by transformers in f32, the same file and the same text.
 
     pip install torch transformers gguf
     python bench/peers/parity.py target/release/mettle MODEL... [--text FILE] [--tokens 400] [--types Q8_0 Q4_K_M ...] [--record]
@@ -6,8 +6,9 @@
 A MODEL is a .gguf file or a folder of safetensors. The tokens are the text's first, as Mettle cuts it; what is compared is the
 log-probability of each token after those before it, as crates/validate/tests/default_model.rs does for the default model. With
 --types each .gguf is also quantized by `mettle quantize` and the copy compared in the same way: transformers dequantizes the
-copy, so that nothing but the arithmetic differs. Prints one JSON object a file; --record also writes
-bench/records/real_files.json. Exit code 1 if a mean is over 0.02.
+copy, so that nothing but the arithmetic differs. A folder of sentence-transformers (it has modules.json) is compared by the
+embeddings of the text's paragraphs instead, number by number. Prints one JSON object a file; --record also puts it
+into bench/records/real_files.json, in the place of what that had of this file. Exit code 1 if a mean is over 0.02.
 """
 import argparse
 import hashlib
@@ -21,7 +22,7 @@ import torch
 import transformers
 
 import machine
-from mettle_server import Server
+from mettle_server import Server, commit
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = ROOT / "fixtures" / "smollm2" / "texts" / "prose.txt"
@@ -57,7 +58,40 @@ def by_transformers(model, tokens):
     return following, rows.argmax(dim=-1)
 
 
+@torch.no_grad()
+def compare_embeddings(arguments, model):
+    """As the folder's own modules say: BERT, then the mean or the first token, then perhaps length 1."""
+    paragraphs = [part for part in arguments.text.read_text().split("\n\n") if part.strip()]
+    with Server(arguments.binary, model, "--threads", arguments.threads) as server:
+        answer = server.post("/v1/embeddings", {"input": paragraphs})
+    ours = torch.tensor([entry["embedding"] for entry in answer["data"]], dtype=torch.float64)
+    modules = [module["type"].rsplit(".", 1)[-1] for module in json.loads((model / "modules.json").read_text())]
+    pooling = json.loads((model / "1_Pooling" / "config.json").read_text())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
+    loaded = transformers.AutoModel.from_pretrained(
+        model, dtype=torch.float32, attn_implementation="eager", local_files_only=True).eval()
+    theirs, tokens = [], 0
+    for paragraph in paragraphs:
+        read = tokenizer(paragraph, return_tensors="pt", padding=False, truncation=False)
+        hidden = loaded(**read).last_hidden_state[0].double()
+        tokens += len(hidden)
+        theirs.append(hidden.mean(dim=0) if pooling["pooling_mode_mean_tokens"] else hidden[0])
+    theirs = torch.stack(theirs)
+    if "Normalize" in modules:
+        theirs = torch.nn.functional.normalize(theirs)
+    difference = (ours - theirs).abs()
+    return {
+        "tokens": tokens,
+        "texts": len(paragraphs),
+        "mean_difference": float(f"{difference.mean().item():.3g}"),
+        "max_difference": float(f"{difference.max().item():.3g}"),
+        "smallest_cosine": round(torch.cosine_similarity(ours, theirs).min().item(), 9),
+    }
+
+
 def compare(arguments, model):
+    if (model / "modules.json").exists():
+        return compare_embeddings(arguments, model)
     tokens, ours, our_best = by_mettle(arguments, model)
     theirs, their_best = by_transformers(model, tokens)
     difference = (ours - theirs).abs()
@@ -94,13 +128,12 @@ def main():
     arguments = parser.parse_args()
     machine.end_children_when_killed()
     transformers.utils.logging.disable_progress_bar()
-    record = {
-        "bench": "Real files against transformers in f32",
-        "machine": machine.describe(arguments.threads),
+    about = {
         "command": " ".join(["python3", "bench/peers/parity.py", *(Path(part).name if "/" in part else part for part in sys.argv[1:])]),
+        "commit": commit(arguments.binary),
         "made_with": f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}",
+        "machine": machine.describe(arguments.threads),
         "text": arguments.text.name,
-        "files": {},
     }
     failed = False
     with tempfile.TemporaryDirectory() as folder:
@@ -111,8 +144,9 @@ def main():
             result |= compare(arguments, model)
             failed |= result["mean_difference"] > MEAN_TOLERANCE
             print(json.dumps({"file": name, **result}), flush=True)
-            record["files"][name] = result
             if arguments.record:
+                record = json.loads(RECORD.read_text()) if RECORD.exists() else {"bench": "Real files against transformers in f32", "files": {}}
+                record["files"][name] = result | about
                 machine.write(str(RECORD), record)
     sys.exit(1 if failed else 0)
 

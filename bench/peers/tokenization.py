@@ -1,31 +1,37 @@
 """Token ids of real vocabularies by Mettle and by others, on a few thousand varied lines.
 
     pip install llama-cpp-python gguf sentencepiece transformers protobuf
-    python bench/peers/tokenization.py target/release/mettle VOCABULARY... [--lines 3000] [--show 10]
+    python bench/peers/tokenization.py target/release/mettle VOCABULARY... [--lines 3000] [--show 10] [--record]
 
 A VOCABULARY is a GGUF file (of a whole model or, as llama.cpp's source has them under models/, with no tensors) or a folder
 with tokenizer.json. It is put into a tiny model, which `mettle serve` answers for. The others are llama.cpp for GGUF,
 SentencePiece itself where a GGUF file holds its pieces and scores, transformers for a folder; and, where VOCABULARY.inp and
 .out lie beside it, the ids in those, which llama.cpp's makers took from transformers. Prints one JSON object a vocabulary:
-how many lines differ, and the shortest of them. Exit code 1 if any does.
+how many lines differ, and the shortest of them. Exit code 1 if any does. Most lines are plain text, in which nothing is a
+special token; some hold the vocabulary's own special tokens, which are then meant. --record also writes
+bench/records/tokenization.json.
 """
 import argparse
+import importlib.metadata
 import json
 import random
 import shutil
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import numpy
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
-from mettle_server import Server
+import machine
+from mettle_server import Server, commit
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "fixtures" / "make"))
 import torture  # noqa: E402
 
+RECORD = ROOT / "bench" / "records" / "tokenization.json"
 WIDTH = 32
 # Blocks of characters that a random line is drawn from: letters, marks, digits and signs of many scripts, blanks, controls.
 SCRIPTS = [
@@ -55,7 +61,7 @@ def random_line(source):
 
 
 def lines(count):
-    """The torture list, lines of this project's code and texts, and random ones; the same at every call."""
+    """The torture list, lines of this project's code and texts, and random ones; the same as long as the project's are."""
     source = random.Random(6)
     written = []
     for pattern in ("*.md", "crates/text/src/*.rs", "fixtures/make/*.py", "fixtures/smollm2/texts/*.txt"):
@@ -67,6 +73,26 @@ def lines(count):
         found.append(random_line(source))
     # llama-cpp-python refuses the empty string.
     return [text for text in dict.fromkeys(found) if text]
+
+
+def special_tokens(vocabulary):
+    if vocabulary.is_dir():
+        added = json.loads((vocabulary / "tokenizer.json").read_text())["added_tokens"]
+        return [token["content"] for token in added]
+    fields = GGUFReader(vocabulary).fields
+    tokens, kinds = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type"))
+    return [token for token, kind in zip(tokens, kinds) if kind in (3, 4)]
+
+
+def special_lines(vocabulary, count):
+    """Words between special tokens of this vocabulary, with all kinds of gaps."""
+    source = random.Random(7)
+    specials = special_tokens(vocabulary)
+    found = []
+    for _ in range(count if specials else 0):
+        parts = [source.choice(source.choice([WORDS, JOINS, specials])) for _ in range(source.randint(1, 6))]
+        found.append("".join([*parts, source.choice(specials), source.choice(JOINS), source.choice(WORDS)]))
+    return list(dict.fromkeys(found))
 
 
 def tiny_gguf(vocabulary, out):
@@ -119,9 +145,12 @@ class LlamaCpp:
     def __init__(self, path):
         import llama_cpp
         self.model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+        # Qwen's tokenizer.json composes characters first; llama.cpp leaves that out.
+        composes = self.model.metadata.get("tokenizer.ggml.pre") == "qwen2"
+        self.normalize = (lambda text: unicodedata.normalize("NFC", text)) if composes else (lambda text: text)
 
-    def encode(self, text):
-        return self.model.tokenize(text.encode(), add_bos=False, special=False)
+    def encode(self, text, specials):
+        return self.model.tokenize(self.normalize(text).encode(), add_bos=False, special=specials)
 
 
 class SentencePiece:
@@ -150,8 +179,8 @@ class SentencePiece:
         model.normalizer_spec.precompiled_charsmap = bytes(field("precompiled_charsmap") or b"")
         self.processor = SentencePieceProcessor(model_proto=model.SerializeToString())
 
-    def encode(self, text):
-        return None if any(piece in text for piece in self.added) else self.processor.encode(text)
+    def encode(self, text, specials):
+        return None if specials or any(piece in text for piece in self.added) else self.processor.encode(text)
 
 
 class Transformers:
@@ -160,10 +189,9 @@ class Transformers:
         self.library = AutoTokenizer.from_pretrained(path).backend_tokenizer
         self.library.no_padding()
         self.library.no_truncation()
-        # A text's own `[SEP]` is text.
-        self.library.encode_special_tokens = True
 
-    def encode(self, text):
+    def encode(self, text, specials):
+        self.library.encode_special_tokens = not specials
         return self.library.encode(text, add_special_tokens=False).ids
 
 
@@ -177,8 +205,8 @@ class Written:
         rows = Path(f"{path}.out").read_text().splitlines()
         self.ids = {text: list(map(int, row.split())) for text, row in zip(texts, rows)}
 
-    def encode(self, text):
-        return self.ids.get(text)
+    def encode(self, text, specials):
+        return None if specials else self.ids.get(text)
 
 
 def others(vocabulary):
@@ -202,17 +230,23 @@ def compare(binary, vocabulary, texts, show):
             tiny_gguf(vocabulary, model)
         peers = others(vocabulary)
         written = [text for peer in peers.values() if isinstance(peer, Written) for text in peer.ids if text]
-        texts = list(dict.fromkeys([*texts, *written]))
+        cases = [(text, False) for text in dict.fromkeys([*texts, *written])]
+        cases += [(text, True) for text in special_lines(vocabulary, len(texts) // 10)]
         with Server(binary, model, *flags) as server:
-            ours = [server.post("/tokenize", {"content": text, "parse_special": False})["tokens"] for text in texts]
+            ask = lambda text, specials: server.post("/tokenize", {"content": text, "parse_special": specials})["tokens"]
+            ours = [ask(*case) for case in cases]
     result = {}
     for name, peer in peers.items():
-        pairs = [(text, found, peer.encode(text)) for text, found in zip(texts, ours)]
-        pairs = [(text, found, wanted) for text, found, wanted in pairs if wanted is not None]
-        wrong = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: len(pair[0]))
-        shown = [{"text": text, "mettle": found, "other": wanted} for text, found, wanted in wrong[:show]]
-        result[name] = {"lines": len(pairs), "differ": len(wrong), "shortest": shown}
+        rows = [(text, specials, found, peer.encode(text, specials)) for (text, specials), found in zip(cases, ours)]
+        rows = [row for row in rows if row[3] is not None]
+        wrong = sorted((row for row in rows if row[2] != row[3]), key=lambda row: len(row[0]))
+        shown = [dict(zip(("text", "special_tokens", "mettle", "other"), row)) for row in wrong[:show]]
+        result[name] = {"lines": len(rows), "differ": len(wrong), "shortest": shown}
     return result
+
+
+def versions():
+    return {name: importlib.metadata.version(name) for name in ("llama-cpp-python", "sentencepiece", "transformers", "tokenizers")}
 
 
 def main():
@@ -221,7 +255,10 @@ def main():
     parser.add_argument("vocabulary", nargs="+", type=Path)
     parser.add_argument("--lines", type=int, default=3000)
     parser.add_argument("--show", type=int, default=10)
+    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
+    machine.end_children_when_killed()
+    record = {"bench": "Token ids of real vocabularies", "commit": commit(arguments.binary), "peers": versions(), "vocabularies": {}}
     texts = lines(arguments.lines)
     differ = False
     for vocabulary in arguments.vocabulary:
@@ -231,6 +268,9 @@ def main():
             result = {"failed": str(reason)}
         differ |= "failed" in result or any(one["differ"] for one in result.values())
         print(json.dumps({"vocabulary": vocabulary.name, "by": result}, ensure_ascii=True), flush=True)
+        record["vocabularies"][vocabulary.name] = result
+        if arguments.record:
+            machine.write(str(RECORD), record)
     sys.exit(1 if differ else 0)
 
 
