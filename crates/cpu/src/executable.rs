@@ -19,8 +19,8 @@ use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
     Arena, BackendError, BlockId, BoundWeight, Counts, Dim, Executable, GroupPages, KernelCount,
-    MemoryUse, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput, StepLimits,
-    StepOutput, Ticket, bind, cost::StepBytes,
+    MemoryUse, Op, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput,
+    StepLimits, StepOutput, Ticket, bind, cost::StepBytes,
 };
 use mettle_tensor::{DType, TensorSource};
 use std::sync::{Arc, Mutex};
@@ -55,6 +55,8 @@ pub struct CpuExecutable {
     bounds: Sizes,
     layout: PageLayout,
     vocabulary: usize,
+    /// Rows of the table that positions are looked up in.
+    positions: usize,
     hidden: Option<Rows>,
     logits: Option<Rows>,
     counts: Arc<Counts>,
@@ -217,14 +219,14 @@ impl CpuExecutable {
             unsafe { Rows::new(memory.base().add(range.start).cast(), width, width) }
                 .columns(slice.start, slice.width)
         };
-        let vocabulary = plan
-            .nodes
-            .iter()
-            .find_map(|n| match &n.op {
-                mettle_plan::Op::Embed(e) => Some(plan.weight_of(e.table).rows()),
+        let table_rows = |ids: Option<mettle_plan::Slice>| {
+            plan.nodes.iter().find_map(|n| match &n.op {
+                Op::Embed(e) if Some(e.ids) == ids => Some(plan.weight_of(e.table).rows()),
                 _ => None,
             })
-            .unwrap_or(0);
+        };
+        let vocabulary = table_rows(plan.token_ids).unwrap_or(0);
+        let positions = table_rows(plan.positions).unwrap_or(usize::MAX);
         let counts = Arc::new(Counts::default());
         let kernels_of = |call: &Call| {
             let names = kernel_names(&call.kernel, &weights, isa);
@@ -262,6 +264,7 @@ impl CpuExecutable {
             bounds,
             layout: options.page_layout,
             vocabulary,
+            positions,
             next_ticket: 1,
             done: None,
             top: (Vec::new(), Vec::new()),
@@ -414,6 +417,13 @@ impl Executable for CpuExecutable {
             page_layout: &self.layout,
         };
         self.state.prepare(step, &limits, &self.kv)?;
+        let beyond = |position: &&u32| **position as usize >= self.positions;
+        if let Some(position) = step.positions.iter().find(beyond) {
+            return Err(BackendError::BadStep(format!(
+                "position {position} of {}",
+                self.positions
+            )));
+        }
         if let Some(blocks) = &mut self.row_blocks {
             blocks.prepare(step)?;
         }
