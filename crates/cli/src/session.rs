@@ -7,7 +7,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::kv_budget::{self, KvBudget, Wanted};
 use crate::terminal::{Bar, bytes, note};
 use anyhow::{Context, bail};
-use mettle_engine::{Engine, EngineHandle, EngineOptions};
+use mettle_engine::{Engine, EngineError, EngineHandle, EngineOptions};
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::{BackendError, Executable, MemoryUse, PageLayout, Plan, PrepareOptions, passes};
 use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -49,6 +49,8 @@ pub struct Session {
     /// `cpu`, `metal`, `cuda` or `emulator`.
     pub device: &'static str,
     pub memory: MemoryUse,
+    /// Tokens of a step.
+    pub batched_tokens: usize,
     pub load_time: Duration,
 }
 
@@ -79,12 +81,13 @@ impl Session {
             device,
         } = prepared?;
         let memory = executable.memory();
+        let batched_tokens = executable.bounds().tokens;
         let engine = Engine::start(
             executable,
             EngineOptions {
                 max_sequences: load.sequences,
                 max_queue: load.queue,
-                max_batched_tokens: settings.max_num_batched_tokens,
+                max_batched_tokens: batched_tokens,
                 prefix_cache: settings.prefix_cache,
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
             },
@@ -101,8 +104,17 @@ impl Session {
             backend_reason,
             device,
             memory,
+            batched_tokens,
             load_time: start.elapsed(),
         })
+    }
+
+    /// An error for a model that has only vectors to give.
+    pub fn check_generates(&self) -> Result<(), EngineError> {
+        match self.engine.limits().gives_logits {
+            true => Ok(()),
+            false => Err(EngineError::OnlyPools),
+        }
     }
 
     /// Token ids of a raw prompt.
@@ -237,7 +249,13 @@ fn prepare(
     }
     let budget = kv_budget::budget(&layout, &wanted, free)?;
     let cache_bytes = (budget.pages * layout.page_bytes) as u64;
-    let bounds = plans[0].bounds(settings.max_num_batched_tokens, load.sequences);
+    // What no cache keeps is computed in one step.
+    let at_least = match layout.groups.is_empty() {
+        true => budget.context,
+        false => 0,
+    };
+    let tokens = settings.max_num_batched_tokens.max(at_least);
+    let bounds = plans[0].bounds(tokens, load.sequences);
     let options = PrepareOptions {
         bounds,
         kv_pages: budget.pages,

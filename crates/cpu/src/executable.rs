@@ -11,15 +11,16 @@ use crate::kernels::{elementwise, gated};
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
-use crate::program::{Call, Kernel, translate};
+use crate::program::{Call, Kernel, KeysAndValues, translate};
+use crate::row_blocks::RowBlocks;
 use crate::run::Run;
 use crate::step::StepState;
 use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
     Arena, BackendError, BlockId, BoundWeight, Counts, Dim, Executable, GroupPages, KernelCount,
-    MemoryUse, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput, StepLimits,
-    StepOutput, Ticket, bind, cost::StepBytes,
+    MemoryUse, Op, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput,
+    StepLimits, StepOutput, Ticket, bind, cost::StepBytes,
 };
 use mettle_tensor::{DType, TensorSource};
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,7 @@ pub struct CpuExecutable {
     pub(crate) calls: Vec<Call>,
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) kv: KvPool,
+    pub(crate) row_blocks: Option<RowBlocks>,
     pub(crate) quantized: QuantizedRows,
     /// The inputs of the chosen experts, a row for each pair of token and expert.
     pub(crate) pair_rows: QuantizedRows,
@@ -53,6 +55,8 @@ pub struct CpuExecutable {
     bounds: Sizes,
     layout: PageLayout,
     vocabulary: usize,
+    /// Rows of the table that positions are looked up in.
+    positions: usize,
     hidden: Option<Rows>,
     logits: Option<Rows>,
     counts: Arc<Counts>,
@@ -158,6 +162,7 @@ impl CpuExecutable {
             });
         }
         let calls = translate(plan, &arena, &memory, &options.taps)?;
+        let row_blocks = RowBlocks::for_calls(&calls, &bounds)?;
         let kv = KvPool::new(&plan.kv_groups, &options.page_layout, options.kv_pages)?;
         let weights = Weights::load(plan, &bound, source, threads)?;
         let pool = Pool::new(threads).map_err(|error| BackendError::Unsupported {
@@ -214,14 +219,14 @@ impl CpuExecutable {
             unsafe { Rows::new(memory.base().add(range.start).cast(), width, width) }
                 .columns(slice.start, slice.width)
         };
-        let vocabulary = plan
-            .nodes
-            .iter()
-            .find_map(|n| match &n.op {
-                mettle_plan::Op::Embed(e) => Some(plan.weight_of(e.table).rows()),
+        let table_rows = |ids: Option<mettle_plan::Slice>| {
+            plan.nodes.iter().find_map(|n| match &n.op {
+                Op::Embed(e) if Some(e.ids) == ids => Some(plan.weight_of(e.table).rows()),
                 _ => None,
             })
-            .unwrap_or(0);
+        };
+        let vocabulary = table_rows(plan.token_ids).unwrap_or(0);
+        let positions = table_rows(plan.positions).unwrap_or(usize::MAX);
         let counts = Arc::new(Counts::default());
         let kernels_of = |call: &Call| {
             let names = kernel_names(&call.kernel, &weights, isa);
@@ -250,6 +255,7 @@ impl CpuExecutable {
             calls,
             ropes,
             kv,
+            row_blocks,
             threads,
             parts,
             own_scratch_bytes,
@@ -258,6 +264,7 @@ impl CpuExecutable {
             bounds,
             layout: options.page_layout,
             vocabulary,
+            positions,
             next_ticket: 1,
             done: None,
             top: (Vec::new(), Vec::new()),
@@ -328,6 +335,7 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
     match kernel {
         Kernel::Embed { .. } => vec!["embed"],
         Kernel::RmsNorm { .. } => vec!["rms_norm"],
+        Kernel::LayerNorm { .. } => vec!["layer_norm"],
         Kernel::Linear { weight, .. } => weights
             .matrix(*weight)
             .iter()
@@ -335,7 +343,10 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
             .collect(),
         Kernel::QkNorm { .. } => vec!["qk_norm"],
         Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
-        Kernel::Attention { .. } => vec!["attention"],
+        Kernel::Attention { kv, .. } => vec![match kv {
+            KeysAndValues::Paged(_) => "attention",
+            KeysAndValues::Rows { .. } => "attention_rows",
+        }],
         Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
         Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
         Kernel::Softcap { .. } => vec!["softcap"],
@@ -375,6 +386,7 @@ impl Executable for CpuExecutable {
                 + self.assignment_bytes
                 + self.own_scratch_bytes
                 + self.parts.bytes()
+                + self.row_blocks.as_ref().map_or(0, RowBlocks::bytes)
                 + angles,
         }
     }
@@ -405,6 +417,16 @@ impl Executable for CpuExecutable {
             page_layout: &self.layout,
         };
         self.state.prepare(step, &limits, &self.kv)?;
+        let beyond = |position: &&u32| **position as usize >= self.positions;
+        if let Some(position) = step.positions.iter().find(beyond) {
+            return Err(BackendError::BadStep(format!(
+                "position {position} of {}",
+                self.positions
+            )));
+        }
+        if let Some(blocks) = &mut self.row_blocks {
+            blocks.prepare(step)?;
+        }
         if !step.tokens.is_empty() {
             let mut pool = self
                 .pool

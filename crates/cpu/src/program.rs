@@ -20,6 +20,7 @@ pub struct Call {
 
 pub enum Kernel {
     Embed {
+        of: EmbedOf,
         table: WeightId,
         out: Rows,
         scale: f32,
@@ -37,6 +38,13 @@ pub enum Kernel {
         weight: WeightId,
         bias: Option<WeightId>,
         residual: Option<Rows>,
+        out: Rows,
+    },
+    LayerNorm {
+        x: Rows,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        eps: f32,
         out: Rows,
     },
     QkNorm {
@@ -60,7 +68,7 @@ pub enum Kernel {
     Attention {
         q: Rows,
         out: Rows,
-        kv: KvLayer,
+        kv: KeysAndValues,
         kv_heads: usize,
         head_dim: usize,
         scale: f32,
@@ -95,6 +103,24 @@ pub enum Kernel {
     Gather {
         x: Rows,
         out: Rows,
+    },
+}
+
+/// What rows of a table are looked up by.
+#[derive(Clone, Copy)]
+pub enum EmbedOf {
+    Tokens,
+    Positions,
+}
+
+/// Where attention finds them.
+#[derive(Clone, Copy)]
+pub enum KeysAndValues {
+    Paged(KvLayer),
+    /// The rows of the queries' own sequences.
+    Rows {
+        k: Rows,
+        v: Rows,
     },
 }
 
@@ -172,12 +198,16 @@ impl View<'_> {
     fn kernel(&self, op: &Op) -> Result<Kernel, BackendError> {
         let rows = |slice| self.rows(slice);
         Ok(match op {
-            Op::Embed(o) if Some(o.ids) != self.plan.token_ids => {
-                return Err(unsupported(
-                    "embedding of other ids than the step's tokens".into(),
-                ));
-            }
             Op::Embed(o) => Kernel::Embed {
+                of: match Some(o.ids) {
+                    ids if ids == self.plan.token_ids => EmbedOf::Tokens,
+                    ids if ids == self.plan.positions => EmbedOf::Positions,
+                    _ => {
+                        return Err(unsupported(
+                            "embedding of other ids than the step's tokens and positions".into(),
+                        ));
+                    }
+                },
                 table: o.table,
                 out: rows(o.out),
                 scale: o.scale,
@@ -190,6 +220,16 @@ impl View<'_> {
                 add: o.add.map(rows),
                 weight: o.weight,
                 offset: o.weight_offset,
+                eps: o.eps,
+                out: rows(o.out),
+            },
+            Op::LayerNorm(o) if o.out.overlaps(&o.x) => {
+                return Err(unsupported("a norm over its own input".into()));
+            }
+            Op::LayerNorm(o) => Kernel::LayerNorm {
+                x: rows(o.x),
+                weight: o.weight,
+                bias: o.bias,
                 eps: o.eps,
                 out: rows(o.out),
             },
@@ -235,8 +275,18 @@ impl View<'_> {
             },
             Op::Attention(o) => {
                 let refuse = |what: &str| Err(unsupported(format!("attention {what}")));
-                let KvSource::Paged(kv) = o.kv else {
-                    return refuse("without a cache (encoders)");
+                let kv = match o.kv {
+                    KvSource::Paged(kv) => KeysAndValues::Paged(kv),
+                    KvSource::Rows { .. } if o.window.is_some() => {
+                        return refuse("with a window and without a cache");
+                    }
+                    KvSource::Rows { segments, .. } if segments.is_some() => {
+                        return refuse("between rows of marked segments (images)");
+                    }
+                    KvSource::Rows { k, v, .. } => KeysAndValues::Rows {
+                        k: rows(k),
+                        v: rows(v),
+                    },
                 };
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");

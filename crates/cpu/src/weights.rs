@@ -3,7 +3,7 @@
 use crate::expert_weights::{for_each_expert, of_experts};
 use crate::memory::Shelf;
 use crate::pack::{PackedMatrix, read_vector};
-use mettle_plan::{BackendError, BoundWeight, Plan, WeightId};
+use mettle_plan::{BackendError, BoundWeight, Elementwise, Expr, Node, Op, Plan, WeightId};
 use mettle_tensor::{TensorSource, TensorView};
 use std::collections::HashMap;
 
@@ -26,9 +26,18 @@ impl Weights {
         };
         let mut shelf = Shelf::default();
         let of_experts = of_experts(plan);
+        // Read as they are, since a row of a packed matrix lies scattered.
+        let added_row = |node: &Node| match &node.op {
+            Op::Elementwise(Elementwise {
+                expr: Expr::AddRow(id),
+                ..
+            }) => Some(*id),
+            _ => None,
+        };
+        let added_rows: Vec<WeightId> = plan.nodes.iter().filter_map(added_row).collect();
         for bound in bound {
             let parts = &plan.weight_of(bound.id).parts;
-            let is_vector = parts[0].shape.len() == 1;
+            let is_vector = parts[0].shape.len() == 1 || added_rows.contains(&bound.id);
             if let Some(&per_expert) = of_experts.get(&bound.id) {
                 let name = || plan.weight_of(bound.id).name();
                 if per_expert.dims == 1 {

@@ -4,7 +4,7 @@ use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::plan_only::gemma3 as gemma3_images;
 use crate::{
-    gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
+    bert, gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
     qwen3_moe,
 };
 use mettle_tensor::TensorSource;
@@ -50,7 +50,11 @@ pub fn decoder_from_hf(json: &Value) -> Result<DecoderSpec> {
         Some((_, from_hf)) => from_hf(json),
         None => Err(ModelError::Architecture {
             found: format!("{name} (model_type in config.json)"),
-            supported: FROM_HF.map(|(name, _)| name).join(", "),
+            supported: format!(
+                "{}, {}",
+                bert::NAME,
+                FROM_HF.map(|(name, _)| name).join(", ")
+            ),
         }),
     }
 }
@@ -71,7 +75,11 @@ pub fn decoder_from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Res
         Some((_, from_gguf)) => from_gguf(metadata, tensors),
         None => Err(ModelError::Architecture {
             found: format!("{name} (general.architecture in the GGUF file)"),
-            supported: FROM_GGUF.map(|(name, _)| name).join(", "),
+            supported: format!(
+                "{}, {}",
+                bert::NAME,
+                FROM_GGUF.map(|(name, _)| name).join(", ")
+            ),
         }),
     }
 }

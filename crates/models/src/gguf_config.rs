@@ -90,6 +90,11 @@ impl<'a> GgufConfig<'a> {
         Ok(self.metadata.get_str(&self.key(name))?)
     }
 
+    /// A key that was read elsewhere.
+    pub fn ignore(&self, name: &str) {
+        self.key(name);
+    }
+
     pub fn must_be(&self, name: &str, expected: usize) -> Result<()> {
         match self.size_or_none(name)? {
             Some(found) if found != expected => {
@@ -121,7 +126,7 @@ impl<'a> GgufConfig<'a> {
     }
 
     /// Refuses keys of the architecture that were not read.
-    fn finish(&self) -> Result<()> {
+    pub fn finish(&self) -> Result<()> {
         let read = self.read.borrow();
         let prefix = format!("{}.", self.architecture);
         let unknown = |key: &&str| key.starts_with(&prefix) && !read.contains(*key);
@@ -214,7 +219,7 @@ impl<'a> GgufConfig<'a> {
     }
 
     /// The rows of the embedding table; a file that also states the number must agree.
-    fn vocab(&self) -> Result<usize> {
+    pub fn vocab(&self) -> Result<usize> {
         let stated = self.size_or_none("vocab_size")?;
         let name = Names::Gguf.embedding();
         let index = self.tensors.find(&name);

@@ -1,6 +1,9 @@
 //! Model architectures: from a config to a plan and the exact names of its tensors, one file each.
 
 mod architecture;
+pub mod bert;
+mod bert_names;
+mod bert_plan;
 mod config;
 mod decoder;
 mod decoder_plan;
@@ -33,12 +36,16 @@ pub mod qwen3;
 pub mod qwen3_moe;
 mod qwen_mixture;
 mod rope_config;
+mod sentence;
+mod spec;
 mod text_files;
 mod variant;
 mod windows;
 mod yarn;
 
 pub use architecture::{decoder_from_gguf, decoder_from_hf};
+pub use bert::BertSpec;
+pub use bert_names::BertNames;
 pub use decoder::{Biases, DecoderSpec};
 pub use error::ModelError;
 pub use features::{Features, LongRope, WindowRope};
@@ -49,4 +56,6 @@ pub use model::Model;
 pub use names::{LayerTensor, Names};
 pub use open::{LoadFormat, OpenOptions};
 pub use plans::{BUILT_IN, PlanOptions, plans};
+pub use sentence::Sentence;
+pub use spec::Spec;
 pub use variant::AdapterSlots;

@@ -1,7 +1,8 @@
 //! Owns an open model: what it is, where its weights are and how its text is made. Runs nothing.
 
-use crate::decoder::DecoderSpec;
 use crate::error::Result;
+use crate::sentence::Sentence;
+use crate::spec::Spec;
 use crate::text_files::TextFiles;
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::{DType, TensorSource};
@@ -11,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Model {
     /// The file's or folder's name.
     pub name: String,
-    pub spec: DecoderSpec,
+    pub spec: Spec,
     /// What a sequence may hold: the model's own limit, or the lower one asked for.
     pub context_length: usize,
     pub vocab_size: usize,
@@ -20,6 +21,8 @@ pub struct Model {
     /// The template's source. Compile it with the tokenizer's special tokens.
     pub chat_template: Option<String>,
     pub generation: GenerationDefaults,
+    /// How a text becomes one vector, as far as the files say.
+    pub sentence: Sentence,
     /// Every id that ends an answer, ascending.
     pub eos_ids: Vec<u32>,
     pub(crate) text: TextFiles,
@@ -28,7 +31,7 @@ pub struct Model {
 
 impl Model {
     pub fn architecture(&self) -> &'static str {
-        self.spec.architecture
+        self.spec.architecture()
     }
 
     /// The forward pass, unfused, with the weights' types as the source stores them.

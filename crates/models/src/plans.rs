@@ -1,10 +1,11 @@
 //! Owns the plans of any config that has one, to be printed: a file, a folder, or a name that is built in.
 
-use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
+use crate::architecture::model_type;
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::open::{Found, config_type, find, model_name, read_config};
 use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next, t5};
+use crate::spec::Spec;
 use crate::variant::{AdapterSlots, Share, Variant};
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::DType;
@@ -114,7 +115,7 @@ fn of_config(name: &str, config: &Value, options: &PlanOptions) -> Result<Vec<Pl
     let weight_type = options.weight_type.unwrap_or(config_type(config));
     let found = model_type(config)?;
     let Some((_, plans)) = PLAN_ONLY.iter().find(|(known, _)| *known == found) else {
-        return of_decoder(name, &decoder_from_hf(config)?, weight_type, options);
+        return of_spec(name, &Spec::from_hf(config)?, weight_type, options);
     };
     if options.adapters.is_some() || options.ranks.is_some() {
         return Err(ModelError::Architecture {
@@ -134,8 +135,8 @@ fn of_config(name: &str, config: &Value, options: &PlanOptions) -> Result<Vec<Pl
 
 fn of_gguf(name: &str, file: &Path, options: &PlanOptions) -> Result<Vec<Plan>> {
     let gguf = Gguf::open(file)?;
-    let spec = decoder_from_gguf(gguf.metadata(), &gguf)?;
-    let mut plans = of_decoder(
+    let spec = Spec::from_gguf(gguf.metadata(), &gguf)?;
+    let mut plans = of_spec(
         name,
         &spec,
         options.weight_type.unwrap_or(DType::F16),
@@ -145,6 +146,24 @@ fn of_gguf(name: &str, file: &Path, options: &PlanOptions) -> Result<Vec<Plan>> 
         plans.iter_mut().for_each(|plan| plan.adopt_types(&gguf));
     }
     Ok(plans)
+}
+
+fn of_spec(
+    name: &str,
+    spec: &Spec,
+    weight_type: DType,
+    options: &PlanOptions,
+) -> Result<Vec<Plan>> {
+    match spec {
+        Spec::Decoder(spec) => of_decoder(name, spec, weight_type, options),
+        Spec::Encoder(_) if options.adapters.is_some() || options.ranks.is_some() => {
+            Err(ModelError::Architecture {
+                found: format!("{} with adapters or ranks", spec.architecture()),
+                supported: "dense decoders".into(),
+            })
+        }
+        Spec::Encoder(spec) => Ok(vec![spec.plan(name, weight_type, options.kv_element)]),
+    }
 }
 
 fn of_decoder(

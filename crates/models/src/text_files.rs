@@ -111,7 +111,7 @@ fn config_eos_ids(config: Option<&Value>) -> Result<Vec<u32>> {
 }
 
 /// The contents of a file that may be absent.
-fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(name);
     match std::fs::read(&path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -182,5 +182,6 @@ fn pieces(metadata: &Metadata) -> Result<GgufPieces> {
         cls: token_id(metadata, "cls_token_id")?,
         separator: token_id(metadata, "seperator_token_id")?,
         add_separator: metadata.get_bool("tokenizer.ggml.add_sep_token")?,
+        lowercase: metadata.get_bool("tokenizer.ggml.normalizer.lowercase")?,
     })
 }

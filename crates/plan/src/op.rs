@@ -6,7 +6,7 @@ use crate::rope::RopeId;
 use crate::weight::WeightId;
 use serde::Serialize;
 
-/// Looks up one row of `table` per token id.
+/// Looks up one row of `table` per token id, or per position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Embed {
     pub ids: Slice,
@@ -118,9 +118,13 @@ pub struct HeadCopy {
 pub enum KvSource {
     /// The sequence's pages, causal by absolute position.
     Paged(KvLayer),
-    /// The same rows as the queries (encoders). Rows see each other if they have the same number in `segments`: one
-    /// image, one encoder input.
-    Rows { k: Slice, v: Slice, segments: Slice },
+    /// The same rows as the queries (encoders). Rows see each other if they have the same number in `segments` (one
+    /// image); without it, if they are tokens of one sequence, all of which are computed in one step.
+    Rows {
+        k: Slice,
+        v: Slice,
+        segments: Option<Slice>,
+    },
 }
 
 /// Learned bias by distance between query and key, in logarithmic buckets (T5).
@@ -233,6 +237,8 @@ pub enum Expr {
     Scale(f32),
     /// a * the only element of a weight
     ScaleBy(WeightId),
+    /// a + the first row of a weight (the embedding of a token's type, where all tokens have the first)
+    AddRow(WeightId),
     Apply(Activation),
 }
 
@@ -529,7 +535,7 @@ impl Op {
                 let a = a.weigh(o.bias.map(|b| b.weight));
                 match o.kv {
                     KvSource::Paged(kv) => a.kv_read(kv),
-                    KvSource::Rows { k, v, segments } => a.read([k, v, segments]),
+                    KvSource::Rows { k, v, segments } => a.read([k, v]).read(segments),
                 }
             }
             Op::CrossAttention(o) => a.read([o.q]).write([o.out]).kv_read(o.kv),
@@ -553,7 +559,7 @@ impl Op {
             Op::GatedAct(o) => a.read([o.gate, o.up]).write([o.out]),
             Op::Elementwise(o) => {
                 let weight = match o.expr {
-                    Expr::ScaleBy(weight) => Some(weight),
+                    Expr::ScaleBy(weight) | Expr::AddRow(weight) => Some(weight),
                     _ => None,
                 };
                 a.read([o.a]).read(o.b).write([o.out]).weigh(weight)
@@ -598,7 +604,8 @@ impl Op {
             Op::Attention(o) => {
                 let mut slices = with(vec![&mut o.q, &mut o.out], &mut o.visible_to);
                 if let KvSource::Rows { k, v, segments } = &mut o.kv {
-                    slices.extend([k, v, segments]);
+                    slices.extend([k, v]);
+                    slices.extend(segments.as_mut());
                 }
                 slices
             }

@@ -3,7 +3,7 @@
 use crate::buffer::{Buffer, BufferId, Element, Slice};
 use crate::dim::{Dim, Sizes};
 use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
-use crate::op::{MoeExperts, Op, Resource};
+use crate::op::{KvSource, MoeExperts, Op, Resource};
 use crate::rope::{Rope, RopeId};
 use crate::step::OutputKind;
 use crate::weight::{Part, Weight, WeightId};
@@ -35,8 +35,11 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// Exact names of tensors that a source may hold and this plan rightly does not read.
     pub unread: Vec<String>,
-    /// Token ids of the step, and the token rows whose output is wanted.
+    /// Token ids of the step.
     pub token_ids: Option<Slice>,
+    /// The tokens' places in their sequences, where they are embedded too.
+    pub positions: Option<Slice>,
+    /// The token rows whose output is wanted.
     pub logit_rows: Option<Slice>,
     /// What the host may ask for: the final hidden state and the logits of the logit rows.
     pub hidden: Option<Slice>,
@@ -62,6 +65,7 @@ impl Plan {
             nodes: Vec::new(),
             unread: Vec::new(),
             token_ids: None,
+            positions: None,
             logit_rows: None,
             hidden: None,
             logits: None,
@@ -291,12 +295,18 @@ impl Plan {
             Op::MoeExperts(experts) => experts.top_k,
             _ => 0,
         });
+        let bounds = Sizes::bounds(tokens, sequences);
         Sizes {
             expert_assignments: tokens * experts_a_token.max().unwrap_or(0),
             media_patches: rows(Dim::MediaPatches),
             media_rows: rows(Dim::MediaRows),
             encoder_tokens: rows(Dim::EncoderTokens),
-            ..Sizes::bounds(tokens, sequences)
+            logit_rows: match self.logits {
+                Some(_) => bounds.logit_rows,
+                // What is asked for is no wider than what all tokens have anyway.
+                None => tokens,
+            },
+            ..bounds
         }
     }
 
@@ -362,6 +372,10 @@ impl Plan {
                 same("query width", o.q.width, o.heads * o.head_dim);
                 same("output width", o.out.width, o.heads * o.value_dim);
                 same("heads per KV head", o.heads % o.kv_heads, 0);
+                if let KvSource::Rows { k, v, .. } = o.kv {
+                    same("key width", k.width, o.kv_heads * o.head_dim);
+                    same("value width", v.width, o.kv_heads * o.value_dim);
+                }
             }
             Op::RopeKvWrite(o) => {
                 if let Some(rope) = o.rope {
@@ -391,7 +405,12 @@ impl Plan {
                     "op {index}: head_copy target"
                 );
             }
-            Op::LayerNorm(o) => same("width", o.x.width, o.out.width),
+            Op::LayerNorm(o) => {
+                same("width", o.x.width, o.out.width);
+                for weight in [o.weight].into_iter().chain(o.bias) {
+                    same("weight", self.weight_of(weight).elements(), o.x.width);
+                }
+            }
             Op::CrossAttention(o) => {
                 same("query width", o.q.width, o.heads * o.head_dim);
                 same("output width", o.out.width, o.heads * o.head_dim);

@@ -51,6 +51,7 @@ fn read_stdin() -> anyhow::Result<String> {
 
 /// Token ids of a conversation, ready for the next answer.
 pub fn chat_ids(session: &Session, messages: &[Message]) -> anyhow::Result<Vec<u32>> {
+    session.check_generates()?;
     let template = session.template.as_ref().ok_or(TextError::NoChatTemplate)?;
     let options = RenderOptions {
         add_generation_prompt: true,

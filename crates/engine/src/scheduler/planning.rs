@@ -54,7 +54,8 @@ impl Scheduler {
         while index < self.running.len() {
             let choice = &self.running[index];
             let missing = choice.tokens.len() - pager.computed(sequence_of(choice));
-            if (missing == 1) == decoding && choice.is_pooled() == self.pools {
+            let decodes = missing == 1 && !self.options.in_one_step;
+            if decodes == decoding && choice.is_pooled() == self.pools {
                 self.plan_share(index, pager, copies);
             }
             index += 1;
@@ -96,7 +97,8 @@ impl Scheduler {
             }
             end += 1;
         }
-        if end == first {
+        let is_short = self.options.in_one_step && end < choice.computable();
+        if end == first || is_short {
             return;
         }
         while pager.grow(sequence, end, copies).is_err() {

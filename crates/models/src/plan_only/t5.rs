@@ -207,7 +207,7 @@ fn encoder(spec: &Spec, declared: Declared) -> Plan {
     let wide = s.wide();
     let caches = Caches::new(spec, &mut s.ops.plan);
     // Inputs of several sequences share a step; a token sees its own input only.
-    let segments = s.ops.plan.input("segments", s.rows, 1, Element::U32);
+    let segments = Some(s.ops.plan.input("segments", s.rows, 1, Element::U32));
     let (k, v) = (s.k, s.v);
     let kv = KvSource::Rows { k, v, segments };
     s.ops.embed("shared.weight", spec.vocab, 1.0, s.h);

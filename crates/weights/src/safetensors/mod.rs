@@ -8,6 +8,7 @@ mod shards;
 mod tensor_map;
 
 use crate::error::{Result, WeightsError};
+use element::Element;
 use header::Stored;
 pub(crate) use index::Index;
 use mettle_tensor::{TensorInfo, TensorSource, TensorView};
@@ -26,6 +27,9 @@ pub struct Safetensors {
     contents: Vec<Content>,
     by_name: HashMap<String, usize>,
 }
+
+/// 0, 1, 2 ...: no weights, but older versions of transformers wrote them into every BERT's file.
+const COUNTED_POSITIONS: [&str; 2] = ["embeddings.position_ids", "bert.embeddings.position_ids"];
 
 /// Where a tensor's bytes come from.
 enum Content {
@@ -61,6 +65,7 @@ impl Safetensors {
             let (info, content) = match packed.tensors.remove(&index) {
                 Some((info, packed)) => (info, Content::Packed(packed)),
                 None if packed.read_with_others.contains(&index) => continue,
+                None if COUNTED_POSITIONS.contains(&&*stored.name) => continue,
                 None => {
                     let dtype = stored.element.dense();
                     let dtype = dtype.ok_or_else(|| unexplained(stored, quantization))?;
@@ -87,6 +92,10 @@ impl Safetensors {
 }
 
 fn unexplained(stored: &Stored, quantization: Option<&Quantization>) -> WeightsError {
+    // No quantization packs into these.
+    if stored.element == Element::I64 {
+        return header::unsupported(&stored.name, stored.element.name().to_owned());
+    }
     let why = match quantization {
         Some(_) => "which the config's quantization does not explain",
         None => "but the config names no quantization",
