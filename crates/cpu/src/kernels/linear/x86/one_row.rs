@@ -82,17 +82,12 @@ impl SplitRow {
                 }
             }
             out.scale = block.scale;
-            out.sums = match W::BYTES.less {
-                0 => Sums {
-                    scaled: [block.sum, block.first_sum],
-                },
-                // SAFETY: the caller's promise.
-                _ => Sums {
-                    integers: unsafe {
-                        [half_sum(&block.integers, 0), half_sum(&block.integers, 16)]
-                    },
-                },
-            };
+            out.sums.scaled = [block.sum, block.first_sum];
+            if W::BYTES.less > 0 {
+                let integers = &block.integers;
+                // SAFETY: the caller's promise; a block has twice 16.
+                out.sums.integers = unsafe { [half_sum(integers, 0), half_sum(integers, 16)] };
+            }
         }
         out
     }
