@@ -393,6 +393,10 @@ impl<'a> Run<'a> {
                 for row in 0..product.rows {
                     quantize(inputs, row);
                 }
+                if product.rows == 1 {
+                    // SAFETY: the row is this thread's own.
+                    room.split(isa, unsafe { inputs.row(0, parts[0].columns) });
+                }
             }
             let pairs = share(pairs, item, items);
             let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
@@ -405,6 +409,7 @@ impl<'a> Run<'a> {
                     let linear = Linear {
                         weights: part,
                         input: match part.takes_integers() {
+                            true if product.rows == 1 => Input::One(inputs),
                             true => Input::Quantized(inputs),
                             false => Input::Dense(product.x),
                         },

@@ -10,7 +10,7 @@ mod unpack;
 use self::unpack::Unpack;
 use super::{Input, Linear};
 use crate::isa::Isa;
-use crate::kernels::activations::QuantizedRows;
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::pack::PANEL;
 use crate::pack::layout::{F8, with_layout};
 use mettle_plan::BackendError;
@@ -42,6 +42,15 @@ impl Room {
     pub fn bytes(&self) -> usize {
         self.wide.bytes() + self.split.bytes()
     }
+
+    /// For `Input::One`.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    pub unsafe fn split(&mut self, row: &[QuantizedBlock]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.split.fill(row) }
+    }
 }
 
 /// # Safety
@@ -50,7 +59,7 @@ pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mu
     // SAFETY: the caller's promise, for each type alike.
     unsafe {
         match linear.input {
-            Input::Quantized(x) => with_layout!(
+            Input::Quantized(x) | Input::One(x) => with_layout!(
                 linear.weights.dtype,
                 W => quantized::<W>(linear, isa, x, panels, room),
                 dense => unreachable!("dense weights take dense activations")
@@ -75,18 +84,15 @@ unsafe fn quantized<W: Unpack>(
     panels: Range<usize>,
     room: &mut Room,
 ) {
-    let (wide, split) = (&mut room.wide, &mut room.split);
+    let (wide, split) = (&mut room.wide, &room.split);
+    let is_split = matches!(linear.input, Input::One(_)) && one_row::takes::<W>(isa);
     // SAFETY: the caller's promise.
     unsafe {
         match (isa, linear.rows) {
-            (Isa::Avx512, 1) if one_row::takes::<W>(isa) => {
-                one_row::avx512::<W>(linear, x, panels, split)
-            }
+            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, split, panels),
             (Isa::Avx512, ..=DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
             (Isa::Avx512, _) => tiled::avx512::<W>(linear, x, panels, wide),
-            (Isa::Avx2, 1) if one_row::takes::<W>(isa) => {
-                one_row::avx2::<W>(linear, x, panels, split)
-            }
+            (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, split, panels),
             (Isa::Avx2, ..=DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
             (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
             (Isa::Scalar, _) => unreachable!("scalar kernels are elsewhere"),

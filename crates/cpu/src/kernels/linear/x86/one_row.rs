@@ -4,7 +4,7 @@
 use super::unpack::{Unpack, both_offsets};
 use super::{lanes, pair};
 use crate::isa::Isa;
-use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
+use crate::kernels::activations::QuantizedBlock;
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
@@ -20,47 +20,46 @@ struct SplitBlock {
     high: [i8; BLOCK],
     low: [i8; BLOCK],
     scale: f32,
-    sums: Sums,
+    sum: f32,
+    first_sum: f32,
 }
 
-/// What a type of weights needs, if anything.
-#[derive(Clone, Copy)]
-#[repr(C)]
-union Sums {
-    /// `sum` and `first_sum` of the quantized block, for offsets.
-    scaled: [f32; 2],
-    /// Of the integers of each half, for values that something is taken from.
-    integers: [i32; 2],
-}
+/// The sums of the integers of a block's halves, for values that something is taken from.
+type HalfSums = [i32; 2];
 
 /// One thread's room for a row.
-pub struct SplitRow(AlignedBytes);
+pub struct SplitRow {
+    blocks: AlignedBytes,
+    half_sums: AlignedBytes,
+    columns: usize,
+}
 
 impl SplitRow {
     pub fn new(columns: usize) -> Result<SplitRow, BackendError> {
-        let bytes = columns / BLOCK * size_of::<SplitBlock>();
-        AlignedBytes::zeroed("split activations", bytes).map(SplitRow)
+        let room = |bytes| AlignedBytes::zeroed("split activations", columns / BLOCK * bytes);
+        Ok(SplitRow {
+            blocks: room(size_of::<SplitBlock>())?,
+            half_sums: room(size_of::<HalfSums>())?,
+            columns,
+        })
     }
 
     pub fn bytes(&self) -> usize {
-        self.0.len()
+        self.blocks.len() + self.half_sums.len()
     }
 
     /// Splits a row.
     ///
     /// # Safety
     /// The processor has AVX2.
-    #[inline(always)]
-    unsafe fn fill<W: Unpack>(&mut self, row: &[QuantizedBlock]) -> &[SplitBlock] {
-        assert!(
-            size_of_val(row) / size_of::<QuantizedBlock>() * size_of::<SplitBlock>()
-                <= self.0.len()
-        );
-        // SAFETY: just asserted to be inside; any bits are a block; `&mut self` keeps others out.
-        let out = unsafe {
-            std::slice::from_raw_parts_mut(self.0.base().cast::<SplitBlock>(), row.len())
-        };
-        for (out, block) in out.iter_mut().zip(row) {
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn fill(&mut self, row: &[QuantizedBlock]) {
+        assert!(row.len() <= self.columns / BLOCK, "{} blocks", row.len());
+        let blocks = self.blocks.base().cast::<SplitBlock>();
+        let half_sums = self.half_sums.base().cast::<HalfSums>();
+        for (b, block) in row.iter().enumerate() {
+            // SAFETY: just asserted to be inside; any bits are a block; `&mut self` keeps others out.
+            let (out, sums) = unsafe { (&mut *blocks.add(b), &mut *half_sums.add(b)) };
             for half in 0..2 {
                 // SAFETY: 16 integers and bytes from 16 * half on; the caller's promise.
                 unsafe {
@@ -75,34 +74,25 @@ impl SplitRow {
                     ));
                     let bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
                     let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
-                    let [high, low] =
-                        [&mut out.high, &mut out.low].map(|b| b.as_mut_ptr().add(16 * half));
+                    let high = out.high.as_mut_ptr().add(16 * half);
+                    let low = out.low.as_mut_ptr().add(16 * half);
                     _mm_storeu_si128(high.cast(), _mm256_castsi256_si128(bytes));
                     _mm_storeu_si128(low.cast(), _mm256_extracti128_si256::<1>(bytes));
+                    sums[half] = sum(x);
                 }
             }
-            out.scale = block.scale;
-            out.sums.scaled = [block.sum, block.first_sum];
-            if W::BYTES.less > 0 {
-                let integers = &block.integers;
-                // SAFETY: the caller's promise; a block has twice 16.
-                out.sums.integers = unsafe { [half_sum(integers, 0), half_sum(integers, 16)] };
-            }
+            (out.scale, out.sum, out.first_sum) = (block.scale, block.sum, block.first_sum);
         }
-        out
     }
 }
 
-/// The sum of the 16 integers from `first` on.
-///
 /// # Safety
-/// The processor has AVX2, and there are so many.
+/// The processor has AVX2.
 #[inline(always)]
-unsafe fn half_sum(integers: &[i16; BLOCK], first: usize) -> i32 {
+unsafe fn sum(integers: __m256i) -> i32 {
     // SAFETY: the caller's promise.
     unsafe {
-        let x = _mm256_loadu_si256(integers.as_ptr().add(first).cast());
-        let sums = _mm256_madd_epi16(x, _mm256_set1_epi16(1));
+        let sums = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
         let sums = _mm_add_epi32(
             _mm256_castsi256_si128(sums),
             _mm256_extracti128_si256::<1>(sums),
@@ -189,63 +179,47 @@ unsafe fn add_bytes_at<const OFFSET: usize>(sum: __m256i, w: __m256i, x: *const 
 /// # Safety
 /// As for `Linear::run`, with one row; the processor has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn avx2<W: Unpack>(
-    linear: &Linear<'_>,
-    x: &QuantizedRows,
-    panels: Range<usize>,
-    room: &mut SplitRow,
-) {
+pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Avx2>(linear, x, panels, room) }
+    unsafe { all::<W, Avx2>(linear, x, panels) }
 }
 
 /// # Safety
 /// As for `Linear::run`, with one row; the processor has what `Isa::Avx512` stands for.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub unsafe fn avx512<W: Unpack>(
-    linear: &Linear<'_>,
-    x: &QuantizedRows,
-    panels: Range<usize>,
-    room: &mut SplitRow,
-) {
+pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Vnni>(linear, x, panels, room) }
+    unsafe { all::<W, Vnni>(linear, x, panels) }
 }
 
 #[inline(always)]
-unsafe fn all<W: Unpack, D: ByteDot>(
-    linear: &Linear<'_>,
-    x: &QuantizedRows,
-    panels: Range<usize>,
-    room: &mut SplitRow,
-) {
-    // A block has room for the sums that one of them needs.
-    const { assert!(W::OFFSETS == 0 || W::BYTES.less == 0) };
+unsafe fn all<W: Unpack, D: ByteDot>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+    assert!(linear.rows == 1 && linear.weights.columns <= x.columns);
     // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
     // blocks as a panel.
     unsafe {
-        let x = room.fill::<W>(x.row(0, linear.weights.columns));
         for panel in panels {
             let mut sums = _mm256_setzero_ps();
-            let mut x = x.as_ptr();
+            let mut half_sums = x.half_sums.base().cast::<HalfSums>();
+            let mut x = x.blocks.base().cast::<SplitBlock>();
             for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
                 let group = group.as_ptr();
                 for j in 0..W::GROUP_BLOCKS {
                     let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                    let dot = _mm256_cvtepi32_ps(dot::<W, D>(block, &*x));
+                    let dot = _mm256_cvtepi32_ps(dot::<W, D>(block, &*x, &*half_sums));
                     let scale = _mm256_broadcast_ss(&(*x).scale);
                     let scale = _mm256_mul_ps(W::scales(group, block), scale);
                     sums = _mm256_fmadd_ps(dot, scale, sums);
                     let (offset, first) = both_offsets::<W>(group, block);
                     if W::OFFSETS > 0 {
-                        let sum = _mm256_broadcast_ss(&(*x).sums.scaled[0]);
+                        let sum = _mm256_broadcast_ss(&(*x).sum);
                         sums = _mm256_fmadd_ps(offset, sum, sums);
                     }
                     if W::OFFSETS == 2 {
-                        let sum = _mm256_broadcast_ss(&(*x).sums.scaled[1]);
+                        let sum = _mm256_broadcast_ss(&(*x).first_sum);
                         sums = _mm256_fmadd_ps(first, sum, sums);
                     }
-                    x = x.add(1);
+                    (x, half_sums) = (x.add(1), half_sums.add(1));
                 }
             }
             linear.store(panel, 0, &lanes(sums));
@@ -256,7 +230,7 @@ unsafe fn all<W: Unpack, D: ByteDot>(
 /// The exact products of a block with a row's integers. No closures here: they would not be compiled for the caller's
 /// instructions.
 #[inline(always)]
-unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock) -> __m256i {
+unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock, sums: &HalfSums) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
         let first = half_dot::<W, D>(W::bytes::<0>(block), W::bytes::<1>(block), x, 0);
@@ -266,13 +240,13 @@ unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock) -> __m256
             let dot = whole([high, _mm256_add_epi32(first[1], last[1])]);
             return match W::BYTES.less {
                 0 => dot,
-                _ => less::<W>(dot, x.sums.integers[0] + x.sums.integers[1]),
+                _ => less::<W>(dot, sums[0] + sums[1]),
             };
         }
         let (mut first, mut last) = (whole(first), whole(last));
         if W::BYTES.less > 0 {
-            first = less::<W>(first, x.sums.integers[0]);
-            last = less::<W>(last, x.sums.integers[1]);
+            first = less::<W>(first, sums[0]);
+            last = less::<W>(last, sums[1]);
         }
         _mm256_add_epi32(
             _mm256_mullo_epi32(first, W::sub_scale(block, 0)),
