@@ -183,5 +183,6 @@ fn pieces(metadata: &Metadata) -> Result<GgufPieces> {
         separator: token_id(metadata, "seperator_token_id")?,
         add_separator: metadata.get_bool("tokenizer.ggml.add_sep_token")?,
         lowercase: metadata.get_bool("tokenizer.ggml.normalizer.lowercase")?,
+        specials_take_blanks: metadata.get_str("general.architecture")? == Some("phi3"),
     })
 }

@@ -23,6 +23,8 @@ pub struct GgufPieces {
     pub add_separator: Option<bool>,
     /// `normalizer.lowercase`: case does not matter to a WordPiece vocabulary.
     pub lowercase: Option<bool>,
+    /// No key of the file, but of its model, Phi-3: blanks behind control and user-defined tokens are part of them.
+    pub specials_take_blanks: bool,
 }
 
 /// How many sentinels T5 has.
@@ -43,7 +45,11 @@ impl GgufPieces {
         let mut pieces = Vec::with_capacity(vocab.tokens.len());
         for (index, (text, score)) in vocab.tokens.into_iter().zip(self.scores).enumerate() {
             let number = vocab.token_types.get(index).copied().unwrap_or(1);
-            let kind = PieceKind::of(i64::from(number), index)?;
+            let kind = match PieceKind::of(i64::from(number), index)? {
+                // Phi-3's converter says so: plain text could end the prompt.
+                PieceKind::UserDefined if text == "</s>" => PieceKind::Control,
+                kind => kind,
+            };
             let text = with_written_spaces(text);
             pieces.push(Piece { text, score, kind });
         }
@@ -61,6 +67,7 @@ impl GgufPieces {
             space_prefix,
             remove_extra_spaces: self.remove_extra_whitespaces.unwrap_or(unigram),
             charsmap: self.precompiled_charsmap,
+            specials_take_blanks: self.specials_take_blanks,
         };
         roles.unknown = pieces.unknown_id();
         let ends = Ends::new(

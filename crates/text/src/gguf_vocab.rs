@@ -99,6 +99,7 @@ impl GgufVocab {
                     text: text.clone(),
                     id,
                     special,
+                    takes_blanks: false,
                 });
             }
             // A control token must stay out of reach of merging, or plain text could produce it.

@@ -61,6 +61,8 @@ pub(crate) struct SentencePieces {
     pub(crate) space_prefix: bool,
     pub(crate) remove_extra_spaces: bool,
     pub(crate) charsmap: Vec<u8>,
+    /// Blanks behind a control or user-defined token are part of it, but for those that Phi-3 excepts.
+    pub(crate) specials_take_blanks: bool,
 }
 
 /// What a tokenizer is made of.
@@ -101,6 +103,8 @@ impl SentencePieces {
                     text: piece.text.clone(),
                     id,
                     special: kind == Kind::Special,
+                    takes_blanks: self.specials_take_blanks
+                        && !["<unk>", "<s>", "<|endoftext|>"].contains(&&*piece.text),
                 });
             }
             vocabulary.insert(id, piece.text.clone(), kind, &Spelling::Metaspace)?;

@@ -192,6 +192,7 @@ impl Model {
             space_prefix: self.dummy_prefix,
             remove_extra_spaces: self.remove_extra_whitespaces,
             charsmap: self.charsmap,
+            specials_take_blanks: false,
         })
     }
 }

@@ -89,6 +89,7 @@ impl WordPieces {
                     text: text.clone(),
                     id,
                     special: kind == Kind::Special,
+                    takes_blanks: false,
                 });
             }
             // A control token must stay out of reach of words that are spelled like it.

@@ -258,3 +258,31 @@ fn long_texts_of_anything_are_tokenized_in_linear_time() {
         }
     }
 }
+
+/// Phi-3's converter loses both: that its tokens take the blanks behind them, and that `</s>` is no word.
+#[test]
+fn phi_3_tokens_take_blanks_and_its_end_is_no_word() {
+    let (mut vocab, mut pieces) = (gguf_vocab("llama2"), gguf_pieces("llama2"));
+    const USER_DEFINED: i32 = 4;
+    for id in [2, 3] {
+        vocab.token_types[id] = USER_DEFINED;
+    }
+    let kept = Tokenizer::from_gguf_pieces(vocab.clone(), pieces.clone()).unwrap();
+    pieces.specials_take_blanks = true;
+    let taken = Tokenizer::from_gguf_pieces(vocab, pieces).unwrap();
+    let parse = |tokenizer: &Tokenizer, text: &str| {
+        let ids = tokenizer.encode(text, SpecialTokens::Parse, false);
+        ids.unwrap()
+    };
+    for name in ["<|im_start|>", "<|im_end|>", "</s>"] {
+        let (with, without) = (format!("a{name} \n\n b{name}"), format!("a{name}b{name}"));
+        assert_eq!(parse(&taken, &with), parse(&kept, &without), "{name}");
+        assert_ne!(parse(&kept, &with), parse(&kept, &without), "{name}");
+    }
+    // Those that Phi-3 excepts.
+    assert_eq!(parse(&taken, "a<s> b"), parse(&kept, "a<s> b"));
+    for tokenizer in [&kept, &taken] {
+        let plain = tokenizer.encode("a</s>b", SpecialTokens::Plain, false);
+        assert!(!plain.unwrap().contains(&2));
+    }
+}

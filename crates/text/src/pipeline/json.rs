@@ -36,6 +36,7 @@ impl Pipeline {
                 text: token.content.clone(),
                 id: *id,
                 special: token.special,
+                takes_blanks: token.rstrip,
             });
         let added: Vec<AddedEntry> = added.collect();
         let (prefix, suffix) = ends(library.get_post_processor())?;

@@ -20,6 +20,8 @@ pub(crate) struct AddedEntry {
     pub(crate) text: String,
     pub(crate) id: u32,
     pub(crate) special: bool,
+    /// Blanks behind it are part of it.
+    pub(crate) takes_blanks: bool,
 }
 
 /// A byte-level BPE tokenizer in parts. Merges are checked: both halves and the whole exist.
@@ -144,9 +146,11 @@ fn broken(error: tokenizers::Error) -> TextError {
 fn added_vocabulary(added: &[AddedEntry]) -> Result<AddedVocabulary, TextError> {
     let ids = added.iter().map(|added| (added.text.clone(), added.id));
     let ids = FixedIds(ids.collect());
-    let tokens = added
-        .iter()
-        .map(|added| AddedToken::from(&*added.text, added.special).normalized(false));
+    let tokens = added.iter().map(|added| {
+        AddedToken::from(&*added.text, added.special)
+            .normalized(false)
+            .rstrip(added.takes_blanks)
+    });
     let mut vocabulary = AddedVocabulary::new();
     vocabulary
         .add_tokens(tokens, &ids, None::<&NormalizerWrapper>)
