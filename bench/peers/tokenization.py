@@ -96,9 +96,10 @@ def special_lines(vocabulary, count):
 
 
 def tiny_gguf(vocabulary, out):
-    """A Llama of one layer with this file's tokenizer."""
+    """A model of one layer with this file's tokenizer: a Llama, or a Phi-3, whose tokenizer follows from the architecture."""
     reader = GGUFReader(vocabulary)
-    writer = GGUFWriter(out, "llama")
+    is_phi3 = reader.fields["general.architecture"].contents() == "phi3"
+    writer = GGUFWriter(out, "phi3" if is_phi3 else "llama")
     for name, field in reader.fields.items():
         if name.startswith("tokenizer.ggml."):
             kind, inner = field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
@@ -115,8 +116,13 @@ def tiny_gguf(vocabulary, out):
     writer.add_vocab_size(tokens)
     writer.add_tensor("token_embd.weight", numpy.zeros((tokens, WIDTH), numpy.float16))
     writer.add_tensor("output_norm.weight", numpy.ones(WIDTH, numpy.float32))
-    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-        writer.add_tensor(f"blk.0.{name}.weight", numpy.zeros((WIDTH, WIDTH), numpy.float16))
+    parts = {name: 1 for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+    if is_phi3:
+        parts = {"attn_qkv": 3, "attn_output": 1, "ffn_up": 2, "ffn_down": 1}
+        writer.add_rope_dimension_count(WIDTH)
+        writer.add_tensor("output.weight", numpy.zeros((tokens, WIDTH), numpy.float16))
+    for name, height in parts.items():
+        writer.add_tensor(f"blk.0.{name}.weight", numpy.zeros((height * WIDTH, WIDTH), numpy.float16))
     for name in ("attn_norm", "ffn_norm"):
         writer.add_tensor(f"blk.0.{name}.weight", numpy.ones(WIDTH, numpy.float32))
     writer.write_header_to_file()
