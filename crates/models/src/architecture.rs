@@ -5,7 +5,7 @@ use crate::error::{ModelError, Result};
 use crate::plan_only::gemma3 as gemma3_images;
 use crate::{
     gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
-    qwen3_moe,
+    qwen3_moe, t5,
 };
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -50,7 +50,7 @@ pub fn decoder_from_hf(json: &Value) -> Result<DecoderSpec> {
         Some((_, from_hf)) => from_hf(json),
         None => Err(ModelError::Architecture {
             found: format!("{name} (model_type in config.json)"),
-            supported: FROM_HF.map(|(name, _)| name).join(", "),
+            supported: format!("{}, {}", FROM_HF.map(|(name, _)| name).join(", "), t5::NAME),
         }),
     }
 }
@@ -71,7 +71,11 @@ pub fn decoder_from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Res
         Some((_, from_gguf)) => from_gguf(metadata, tensors),
         None => Err(ModelError::Architecture {
             found: format!("{name} (general.architecture in the GGUF file)"),
-            supported: FROM_GGUF.map(|(name, _)| name).join(", "),
+            supported: format!(
+                "{}, {}",
+                FROM_GGUF.map(|(name, _)| name).join(", "),
+                t5::NAME
+            ),
         }),
     }
 }

@@ -121,7 +121,7 @@ impl<'a> GgufConfig<'a> {
     }
 
     /// Refuses keys of the architecture that were not read.
-    fn finish(&self) -> Result<()> {
+    pub fn finish(&self) -> Result<()> {
         let read = self.read.borrow();
         let prefix = format!("{}.", self.architecture);
         let unknown = |key: &&str| key.starts_with(&prefix) && !read.contains(*key);
@@ -214,7 +214,7 @@ impl<'a> GgufConfig<'a> {
     }
 
     /// The rows of the embedding table; a file that also states the number must agree.
-    fn vocab(&self) -> Result<usize> {
+    pub fn vocab(&self) -> Result<usize> {
         let stated = self.size_or_none("vocab_size")?;
         let name = Names::Gguf.embedding();
         let index = self.tensors.find(&name);

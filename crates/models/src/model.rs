@@ -1,7 +1,7 @@
 //! Owns an open model: what it is, where its weights are and how its text is made. Runs nothing.
 
-use crate::decoder::DecoderSpec;
 use crate::error::Result;
+use crate::spec::Spec;
 use crate::text_files::TextFiles;
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::{DType, TensorSource};
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Model {
     /// The file's or folder's name.
     pub name: String,
-    pub spec: DecoderSpec,
+    pub spec: Spec,
     /// What a sequence may hold: the model's own limit, or the lower one asked for.
     pub context_length: usize,
     pub vocab_size: usize,
@@ -28,14 +28,30 @@ pub struct Model {
 
 impl Model {
     pub fn architecture(&self) -> &'static str {
-        self.spec.architecture
+        self.spec.architecture()
     }
 
-    /// The forward pass, unfused, with the weights' types as the source stores them.
+    /// The forward pass, unfused, with the weights' types as the source stores them: the plan that makes tokens and,
+    /// behind it, an encoder's. They are prepared together.
+    pub fn plans(&self) -> Vec<Plan> {
+        let mut plans = self.spec.plans(&self.name, DType::F32, self.kv_element);
+        for plan in &mut plans {
+            plan.adopt_types(&*self.tensors);
+        }
+        plans
+    }
+
+    /// The plan that makes tokens; all there is of a model without an encoder.
     pub fn plan(&self) -> Plan {
-        let mut plan = self.spec.plan(&self.name, DType::F32, self.kv_element);
-        plan.adopt_types(&*self.tensors);
-        plan
+        self.plans().swap_remove(0)
+    }
+
+    /// What the decoder of a model with an encoder starts from.
+    pub fn decoder_start(&self) -> Option<u32> {
+        match &self.spec {
+            Spec::Decoder(_) => None,
+            Spec::EncoderDecoder(spec) => Some(spec.decoder_start),
+        }
     }
 
     /// Built when first asked for: a folder without tokenizer files serves token ids all the same.

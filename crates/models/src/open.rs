@@ -1,16 +1,16 @@
 //! Owns how a path becomes a model: a GGUF file, or a folder with a config and weights.
 
-use crate::architecture::{decoder_from_gguf, decoder_from_hf};
-use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::model::Model;
 use crate::plans::refuse_plan_only;
+use crate::spec::Spec;
 use crate::text_files::TextFiles;
-use mettle_plan::KvElement;
-use mettle_tensor::{DType, TensorSource};
+use mettle_plan::{KvElement, Plan};
+use mettle_tensor::{DType, TensorInfo, TensorSource};
 use mettle_weights::gguf::PartName;
 use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -142,7 +142,7 @@ fn same_split(a: &Path, b: &Path) -> bool {
 
 fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
     let gguf = Arc::new(Gguf::open(file)?);
-    let spec = decoder_from_gguf(gguf.metadata(), &*gguf)?;
+    let spec = Spec::from_gguf(gguf.metadata(), &*gguf)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
         LoadFormat::Auto => gguf.clone(),
         LoadFormat::Dummy { seed } => {
@@ -156,7 +156,7 @@ fn open_gguf(path: &Path, file: &Path, options: OpenOptions) -> Result<Model> {
 fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Model> {
     let config = read_config(&folder.join("config.json"))?;
     refuse_plan_only(&model_name(path), &config)?;
-    let mut spec = decoder_from_hf(&config)?;
+    let mut spec = Spec::from_hf(&config)?;
     let tensors: Arc<dyn TensorSource> = match options.load_format {
         LoadFormat::Auto => {
             let quantization = Quantization::from_config(&config)?;
@@ -167,33 +167,31 @@ fn open_folder(path: &Path, folder: PathBuf, options: OpenOptions) -> Result<Mod
             Arc::new(random(&spec, dtype, seed)?)
         }
     };
-    if let Some(mixture) = &mut spec.mixture {
-        mixture.look_at(&*tensors);
-    }
+    spec.look_at(&*tensors);
     let text = TextFiles::Folder(folder);
     finish(path, spec, tensors, text, Some(&config), options)
 }
 
 fn finish(
     path: &Path,
-    mut spec: DecoderSpec,
+    mut spec: Spec,
     tensors: Arc<dyn TensorSource>,
     text: TextFiles,
     config: Option<&Value>,
     options: OpenOptions,
 ) -> Result<Model> {
     let context_length = match options.context_length {
-        Some(asked) if asked == 0 || asked > spec.context_length => {
+        Some(asked) if asked == 0 || asked > spec.context_length() => {
             return Err(ModelError::Dimensions {
                 source_name: path.display().to_string(),
                 problem: format!(
                     "a context of {asked} tokens was asked for; the model's is {}",
-                    spec.context_length
+                    spec.context_length()
                 ),
             });
         }
         Some(asked) => asked,
-        None => spec.context_length,
+        None => spec.context_length(),
     };
     spec.limit_context(context_length);
     let generation = text.generation()?;
@@ -204,7 +202,7 @@ fn finish(
     Ok(Model {
         name: model_name(path),
         context_length,
-        vocab_size: spec.vocab,
+        vocab_size: spec.vocab(),
         spec,
         tensors,
         kv_element: options.kv_element,
@@ -255,9 +253,12 @@ pub(crate) fn config_type(config: &Value) -> DType {
 }
 
 /// Seeded random weights. Vectors (norms, biases) are F32, as quantized files store them.
-fn random(spec: &DecoderSpec, dtype: DType, seed: u64) -> Result<Dummy> {
-    let plan = spec.plan("random", dtype, KvElement::F16);
-    let mut tensors = plan.tensors();
+fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
+    let plans = spec.plans("random", dtype, KvElement::F16);
+    let tensors = plans.iter().flat_map(Plan::tensors);
+    // An encoder and a decoder share some.
+    let tensors: BTreeMap<String, TensorInfo> = tensors.map(|t| (t.name.clone(), t)).collect();
+    let mut tensors: Vec<TensorInfo> = tensors.into_values().collect();
     for tensor in &mut tensors {
         if tensor.shape.len() == 1 {
             tensor.dtype = DType::F32;

@@ -1,10 +1,11 @@
 //! Owns the plans of any config that has one, to be printed: a file, a folder, or a name that is built in.
 
-use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
+use crate::architecture::model_type;
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::open::{Found, config_type, find, model_name, read_config};
-use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next, t5};
+use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next};
+use crate::spec::Spec;
 use crate::variant::{AdapterSlots, Share, Variant};
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::DType;
@@ -41,11 +42,10 @@ pub const BUILT_IN: [(&str, &str); 13] = [
 type Plans = fn(&Value, Declared) -> Result<Vec<Plan>>;
 
 /// By `model_type`.
-const PLAN_ONLY: [(&str, Plans); 4] = [
+const PLAN_ONLY: [(&str, Plans); 3] = [
     (deepseek_v3::NAME, deepseek_v3::plans),
     (gemma3::NAME, gemma3::plans),
     (qwen3_next::NAME, qwen3_next::plans),
-    (t5::NAME, t5::plans),
 ];
 
 /// Says so where a config has a plan but nothing runs it.
@@ -114,7 +114,7 @@ fn of_config(name: &str, config: &Value, options: &PlanOptions) -> Result<Vec<Pl
     let weight_type = options.weight_type.unwrap_or(config_type(config));
     let found = model_type(config)?;
     let Some((_, plans)) = PLAN_ONLY.iter().find(|(known, _)| *known == found) else {
-        return of_decoder(name, &decoder_from_hf(config)?, weight_type, options);
+        return of_spec(name, &Spec::from_hf(config)?, weight_type, options);
     };
     if options.adapters.is_some() || options.ranks.is_some() {
         return Err(ModelError::Architecture {
@@ -134,8 +134,8 @@ fn of_config(name: &str, config: &Value, options: &PlanOptions) -> Result<Vec<Pl
 
 fn of_gguf(name: &str, file: &Path, options: &PlanOptions) -> Result<Vec<Plan>> {
     let gguf = Gguf::open(file)?;
-    let spec = decoder_from_gguf(gguf.metadata(), &gguf)?;
-    let mut plans = of_decoder(
+    let spec = Spec::from_gguf(gguf.metadata(), &gguf)?;
+    let mut plans = of_spec(
         name,
         &spec,
         options.weight_type.unwrap_or(DType::F16),
@@ -145,6 +145,23 @@ fn of_gguf(name: &str, file: &Path, options: &PlanOptions) -> Result<Vec<Plan>> 
         plans.iter_mut().for_each(|plan| plan.adopt_types(&gguf));
     }
     Ok(plans)
+}
+
+fn of_spec(
+    name: &str,
+    spec: &Spec,
+    weight_type: DType,
+    options: &PlanOptions,
+) -> Result<Vec<Plan>> {
+    let is_plain = options.adapters.is_none() && options.ranks.is_none();
+    match spec {
+        Spec::Decoder(spec) => of_decoder(name, spec, weight_type, options),
+        _ if is_plain => Ok(spec.plans(name, weight_type, options.kv_element)),
+        _ => Err(ModelError::Architecture {
+            found: format!("{} with adapters or ranks", spec.architecture()),
+            supported: "dense decoders".into(),
+        }),
+    }
 }
 
 fn of_decoder(

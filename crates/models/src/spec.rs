@@ -1,0 +1,83 @@
+//! Owns what a model that can be run is: a decoder, or an encoder and a decoder.
+
+use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
+use crate::decoder::DecoderSpec;
+use crate::error::Result;
+use crate::t5::{self, T5Spec};
+use mettle_plan::{KvElement, Plan};
+use mettle_tensor::{DType, TensorSource};
+use mettle_weights::Metadata;
+use serde_json::Value;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    Decoder(Box<DecoderSpec>),
+    EncoderDecoder(T5Spec),
+}
+
+impl Spec {
+    pub fn from_hf(config: &Value) -> Result<Spec> {
+        match model_type(config)? {
+            t5::NAME => Ok(Spec::EncoderDecoder(t5::from_hf(config)?)),
+            _ => Ok(Spec::Decoder(Box::new(decoder_from_hf(config)?))),
+        }
+    }
+
+    pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<Spec> {
+        match metadata.get_str("general.architecture")? {
+            Some(t5::NAME) => Ok(Spec::EncoderDecoder(t5::from_gguf(metadata, tensors)?)),
+            _ => Ok(Spec::Decoder(Box::new(decoder_from_gguf(
+                metadata, tensors,
+            )?))),
+        }
+    }
+
+    pub fn architecture(&self) -> &'static str {
+        match self {
+            Spec::Decoder(spec) => spec.architecture,
+            Spec::EncoderDecoder(_) => t5::NAME,
+        }
+    }
+
+    pub fn vocab(&self) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.vocab,
+            Spec::EncoderDecoder(spec) => spec.vocab,
+        }
+    }
+
+    pub fn context_length(&self) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.context_length,
+            Spec::EncoderDecoder(spec) => spec.context_length,
+        }
+    }
+
+    /// What some rotations depend on.
+    pub fn limit_context(&mut self, context_length: usize) {
+        match self {
+            Spec::Decoder(spec) => spec.limit_context(context_length),
+            Spec::EncoderDecoder(_) => (),
+        }
+    }
+
+    /// Takes from a folder's weights what its config leaves open.
+    pub fn look_at(&mut self, tensors: &dyn TensorSource) {
+        match self {
+            Spec::Decoder(spec) => {
+                if let Some(mixture) = &mut spec.mixture {
+                    mixture.look_at(tensors);
+                }
+            }
+            Spec::EncoderDecoder(spec) => spec.look_at(tensors),
+        }
+    }
+
+    /// The plan that makes tokens; behind it, where there is one, the encoder's.
+    pub fn plans(&self, name: &str, weight_type: DType, kv_element: KvElement) -> Vec<Plan> {
+        match self {
+            Spec::Decoder(spec) => vec![spec.plan(name, weight_type, kv_element)],
+            Spec::EncoderDecoder(spec) => spec.plans(name, weight_type, kv_element),
+        }
+    }
+}
