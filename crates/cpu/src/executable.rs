@@ -11,7 +11,8 @@ use crate::kernels::{elementwise, gated};
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
-use crate::program::{Call, Kernel, translate};
+use crate::program::{Call, Kernel, KeysAndValues, translate};
+use crate::row_blocks::RowBlocks;
 use crate::run::Run;
 use crate::step::StepState;
 use crate::top_k::top_k;
@@ -33,6 +34,7 @@ pub struct CpuExecutable {
     pub(crate) calls: Vec<Call>,
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) kv: KvPool,
+    pub(crate) row_blocks: Option<RowBlocks>,
     pub(crate) quantized: QuantizedRows,
     /// The inputs of the chosen experts, a row for each pair of token and expert.
     pub(crate) pair_rows: QuantizedRows,
@@ -158,6 +160,7 @@ impl CpuExecutable {
             });
         }
         let calls = translate(plan, &arena, &memory, &options.taps)?;
+        let row_blocks = RowBlocks::for_calls(&calls, &bounds)?;
         let kv = KvPool::new(&plan.kv_groups, &options.page_layout, options.kv_pages)?;
         let weights = Weights::load(plan, &bound, source, threads)?;
         let pool = Pool::new(threads).map_err(|error| BackendError::Unsupported {
@@ -250,6 +253,7 @@ impl CpuExecutable {
             calls,
             ropes,
             kv,
+            row_blocks,
             threads,
             parts,
             own_scratch_bytes,
@@ -328,6 +332,7 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
     match kernel {
         Kernel::Embed { .. } => vec!["embed"],
         Kernel::RmsNorm { .. } => vec!["rms_norm"],
+        Kernel::LayerNorm { .. } => vec!["layer_norm"],
         Kernel::Linear { weight, .. } => weights
             .matrix(*weight)
             .iter()
@@ -335,7 +340,10 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
             .collect(),
         Kernel::QkNorm { .. } => vec!["qk_norm"],
         Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
-        Kernel::Attention { .. } => vec!["attention"],
+        Kernel::Attention { kv, .. } => vec![match kv {
+            KeysAndValues::Paged(_) => "attention",
+            KeysAndValues::Rows { .. } => "attention_rows",
+        }],
         Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
         Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
         Kernel::Softcap { .. } => vec!["softcap"],
@@ -375,6 +383,7 @@ impl Executable for CpuExecutable {
                 + self.assignment_bytes
                 + self.own_scratch_bytes
                 + self.parts.bytes()
+                + self.row_blocks.as_ref().map_or(0, RowBlocks::bytes)
                 + angles,
         }
     }
@@ -405,6 +414,9 @@ impl Executable for CpuExecutable {
             page_layout: &self.layout,
         };
         self.state.prepare(step, &limits, &self.kv)?;
+        if let Some(blocks) = &mut self.row_blocks {
+            blocks.prepare(step)?;
+        }
         if !step.tokens.is_empty() {
             let mut pool = self
                 .pool

@@ -1,6 +1,7 @@
 //! The native backend: SIMD kernels over packed weights, KV pages in memory, and a thread pool of its own.
 
 mod assignments;
+mod context;
 mod executable;
 mod expert_weights;
 mod experts;
@@ -14,6 +15,7 @@ mod pack;
 mod phases;
 mod pool;
 mod program;
+mod row_blocks;
 mod run;
 mod step;
 mod top_k;

@@ -39,6 +39,13 @@ pub enum Kernel {
         residual: Option<Rows>,
         out: Rows,
     },
+    LayerNorm {
+        x: Rows,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        eps: f32,
+        out: Rows,
+    },
     QkNorm {
         x: Rows,
         weight: Option<WeightId>,
@@ -60,7 +67,7 @@ pub enum Kernel {
     Attention {
         q: Rows,
         out: Rows,
-        kv: KvLayer,
+        kv: KeysAndValues,
         kv_heads: usize,
         head_dim: usize,
         scale: f32,
@@ -95,6 +102,17 @@ pub enum Kernel {
     Gather {
         x: Rows,
         out: Rows,
+    },
+}
+
+/// Where attention finds them.
+#[derive(Clone, Copy)]
+pub enum KeysAndValues {
+    Paged(KvLayer),
+    /// The rows of the queries' own sequences.
+    Rows {
+        k: Rows,
+        v: Rows,
     },
 }
 
@@ -193,6 +211,16 @@ impl View<'_> {
                 eps: o.eps,
                 out: rows(o.out),
             },
+            Op::LayerNorm(o) if o.out.overlaps(&o.x) => {
+                return Err(unsupported("a norm over its own input".into()));
+            }
+            Op::LayerNorm(o) => Kernel::LayerNorm {
+                x: rows(o.x),
+                weight: o.weight,
+                bias: o.bias,
+                eps: o.eps,
+                out: rows(o.out),
+            },
             Op::Linear(o) if o.groups > 1 => {
                 return Err(unsupported("projections per head (linear groups)".into()));
             }
@@ -235,8 +263,18 @@ impl View<'_> {
             },
             Op::Attention(o) => {
                 let refuse = |what: &str| Err(unsupported(format!("attention {what}")));
-                let KvSource::Paged(kv) = o.kv else {
-                    return refuse("without a cache (encoders)");
+                let kv = match o.kv {
+                    KvSource::Paged(kv) => KeysAndValues::Paged(kv),
+                    KvSource::Rows { .. } if o.window.is_some() => {
+                        return refuse("with a window and without a cache");
+                    }
+                    KvSource::Rows { segments, .. } if segments.is_some() => {
+                        return refuse("between rows of marked segments (images)");
+                    }
+                    KvSource::Rows { k, v, .. } => KeysAndValues::Rows {
+                        k: rows(k),
+                        v: rows(v),
+                    },
                 };
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");

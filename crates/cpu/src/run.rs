@@ -1,16 +1,17 @@
 //! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
+use crate::context::Context;
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::activations::QuantizedRows;
-use crate::kernels::attention::{Attention, QueryTile};
+use crate::kernels::attention::Attention;
 use crate::kernels::linear::{Input, Linear};
-use crate::kernels::{elementwise, gated, norm, rope, tanh};
+use crate::kernels::{elementwise, gated, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
-use crate::program::{Call, Kernel};
+use crate::program::{Call, Kernel, KeysAndValues};
 use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
 use std::ops::Range;
 
@@ -162,6 +163,21 @@ impl<'a> Run<'a> {
                     };
                     self.linear(product, scratch, walk)
                 }
+                Kernel::LayerNorm {
+                    x,
+                    weight,
+                    bias,
+                    eps,
+                    out,
+                } => {
+                    let (weight, bias) = (vector(*weight), bias.map(vector));
+                    self.rows(walk, rows, |rows| {
+                        for row in rows {
+                            let out = out.row_mut(row);
+                            layer_norm::layer_norm(isa, x.row(row), weight, bias, *eps, out);
+                        }
+                    })
+                }
                 Kernel::QkNorm {
                     x,
                     weight,
@@ -212,18 +228,20 @@ impl<'a> Run<'a> {
                     let columns = q.width / kv_heads;
                     let heads = columns / head_dim;
                     let sinks = sinks.map(vector);
+                    let source = self.context(*kv, walk);
                     let attention = |head: usize| Attention {
-                        pool: &self.cpu.kv,
-                        of: HeadOf { kv: *kv, head },
+                        pool: source.pool(),
+                        of: source.head(head),
                         q: q.columns(head * columns, columns),
                         out: out.columns(head * columns, columns),
                         head_dim: *head_dim,
                         scale: *scale,
+                        causal: source.is_causal(),
                         window: *window,
                         softcap: *softcap,
                         sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
                     };
-                    self.attend(attention, kv.group, *kv_heads, scratch, walk)
+                    self.attend(attention, source, *kv_heads, scratch, walk)
                 }
                 Kernel::Gated {
                     activation,
@@ -427,6 +445,32 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What the step's queries see. Rows that no cache holds are put in order first, in a phase of their own.
+    ///
+    /// # Safety
+    /// See `all_calls`.
+    unsafe fn context(&self, kv: KeysAndValues, walk: &mut Walk<'_>) -> Context<'a> {
+        match kv {
+            KeysAndValues::Paged(kv) => Context::Paged {
+                pool: &self.cpu.kv,
+                kv,
+                table: &self.step.tables[kv.group],
+            },
+            KeysAndValues::Rows { k, v } => {
+                let blocks = self.cpu.row_blocks.as_ref();
+                let blocks = blocks.expect("made for plans with such attention");
+                let tiles = &self.cpu.state.tiles;
+                self.rows(walk, tiles.len(), |range| {
+                    for tile in &tiles[range] {
+                        // SAFETY: the rows are finished; each tile is written by one thread.
+                        unsafe { blocks.write(*tile, k, v) };
+                    }
+                });
+                Context::Rows(blocks)
+            }
+        }
+    }
+
     /// An item is a head of a tile, the longest contexts first. Where there are only a few, it is a partition of one.
     ///
     /// # Safety
@@ -434,7 +478,7 @@ impl<'a> Run<'a> {
     unsafe fn attend(
         &self,
         attention: impl Fn(usize) -> Attention<'a>,
-        group: usize,
+        context: Context<'a>,
         kv_heads: usize,
         scratch: &mut ThreadScratch,
         walk: &mut Walk<'_>,
@@ -442,7 +486,7 @@ impl<'a> Run<'a> {
         let (isa, state, scratch) = (self.cpu.isa, &self.cpu.state, &mut scratch.attention);
         let count = state.tiles.len() * kv_heads;
         let of = |index: usize| {
-            let tile = self.tile(group, index / kv_heads);
+            let tile = context.tile(self.cpu.state.tiles[index / kv_heads]);
             (tile, attention(index % kv_heads))
         };
         if self.threads == 1 || state.longest_tile > 1 || count > self.cpu.parts.items {
@@ -476,18 +520,6 @@ impl<'a> Run<'a> {
             // SAFETY: all parts are there since the phase before; each item is finished by one thread.
             unsafe { attention.finish(isa, tile, scratch, parts, stride) };
         })
-    }
-
-    fn tile(&self, group: usize, index: usize) -> QueryTile<'a> {
-        let tile = self.cpu.state.tiles[index];
-        let table = &self.step.tables[group];
-        QueryTile {
-            row: tile.row,
-            position: tile.position,
-            tokens: tile.tokens,
-            blocks: table.blocks_of(tile.sequence),
-            first_page: table.first_page[tile.sequence] as usize,
-        }
     }
 
     fn keep_taps(&self, call: &Call) {

@@ -100,7 +100,11 @@ fn rows_that_attend_to_each_other_name_their_segment() {
             let Op::Attention(attention) = &node.op else {
                 continue;
             };
-            let KvSource::Rows { segments, .. } = attention.kv else {
+            let KvSource::Rows {
+                segments: Some(segments),
+                ..
+            } = attention.kv
+            else {
                 panic!("{name}: an encoder has no cache of its own");
             };
             let buffer = plan.buffer_of(segments);

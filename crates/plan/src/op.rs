@@ -118,9 +118,13 @@ pub struct HeadCopy {
 pub enum KvSource {
     /// The sequence's pages, causal by absolute position.
     Paged(KvLayer),
-    /// The same rows as the queries (encoders). Rows see each other if they have the same number in `segments`: one
-    /// image, one encoder input.
-    Rows { k: Slice, v: Slice, segments: Slice },
+    /// The same rows as the queries (encoders). Rows see each other if they have the same number in `segments` (one
+    /// image); without it, if they are tokens of one sequence, all of which are computed in one step.
+    Rows {
+        k: Slice,
+        v: Slice,
+        segments: Option<Slice>,
+    },
 }
 
 /// Learned bias by distance between query and key, in logarithmic buckets (T5).
@@ -529,7 +533,7 @@ impl Op {
                 let a = a.weigh(o.bias.map(|b| b.weight));
                 match o.kv {
                     KvSource::Paged(kv) => a.kv_read(kv),
-                    KvSource::Rows { k, v, segments } => a.read([k, v, segments]),
+                    KvSource::Rows { k, v, segments } => a.read([k, v]).read(segments),
                 }
             }
             Op::CrossAttention(o) => a.read([o.q]).write([o.out]).kv_read(o.kv),
@@ -598,7 +602,8 @@ impl Op {
             Op::Attention(o) => {
                 let mut slices = with(vec![&mut o.q, &mut o.out], &mut o.visible_to);
                 if let KvSource::Rows { k, v, segments } = &mut o.kv {
-                    slices.extend([k, v, segments]);
+                    slices.extend([k, v]);
+                    slices.extend(segments.as_mut());
                 }
                 slices
             }

@@ -3,7 +3,7 @@
 use crate::buffer::{Buffer, BufferId, Element, Slice};
 use crate::dim::{Dim, Sizes};
 use crate::kv::{KvElement, KvGroup, KvLayer, Plane, Retention};
-use crate::op::{MoeExperts, Op, Resource};
+use crate::op::{KvSource, MoeExperts, Op, Resource};
 use crate::rope::{Rope, RopeId};
 use crate::step::OutputKind;
 use crate::weight::{Part, Weight, WeightId};
@@ -362,6 +362,10 @@ impl Plan {
                 same("query width", o.q.width, o.heads * o.head_dim);
                 same("output width", o.out.width, o.heads * o.value_dim);
                 same("heads per KV head", o.heads % o.kv_heads, 0);
+                if let KvSource::Rows { k, v, .. } = o.kv {
+                    same("key width", k.width, o.kv_heads * o.head_dim);
+                    same("value width", v.width, o.kv_heads * o.value_dim);
+                }
             }
             Op::RopeKvWrite(o) => {
                 if let Some(rope) = o.rope {
@@ -391,7 +395,12 @@ impl Plan {
                     "op {index}: head_copy target"
                 );
             }
-            Op::LayerNorm(o) => same("width", o.x.width, o.out.width),
+            Op::LayerNorm(o) => {
+                same("width", o.x.width, o.out.width);
+                for weight in [o.weight].into_iter().chain(o.bias) {
+                    same("weight", self.weight_of(weight).elements(), o.x.width);
+                }
+            }
             Op::CrossAttention(o) => {
                 same("query width", o.q.width, o.heads * o.head_dim);
                 same("output width", o.out.width, o.heads * o.head_dim);

@@ -1,4 +1,5 @@
-//! Owns attention of a few queries over one sequence's pages, for the query heads that share a KV head.
+//! Owns attention of a few queries over one sequence's pages, for the query heads that share a KV head. Without a cache the
+//! step's own rows are pages too (`row_blocks`), and every query sees them all.
 //!
 //! Per query and head: the context is cut at multiples of 256 positions into partitions, these at multiples of 32 into
 //! blocks. Inside a partition blocks are added by online softmax, first to last; partitions are then combined in order.
@@ -33,6 +34,8 @@ pub struct QueryTile<'a> {
     pub row: usize,
     pub position: usize,
     pub tokens: usize,
+    /// One past the last position that any of them sees.
+    pub context: usize,
     pub blocks: &'a [BlockId],
     pub first_page: usize,
 }
@@ -46,6 +49,8 @@ pub struct Attention<'a> {
     pub out: Rows,
     pub head_dim: usize,
     pub scale: f32,
+    /// A query sees nothing behind its own position; else the whole context.
+    pub causal: bool,
     /// Tokens that a query sees, its own included.
     pub window: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
@@ -99,7 +104,7 @@ impl Scratch {
 
 impl Attention<'_> {
     /// # Safety
-    /// The tile's rows of q and out exist, its pages hold the keys and values of all positions up to its last, nobody
+    /// The tile's rows of q and out exist, its pages hold the keys and values of all positions of its context, nobody
     /// writes those or touches these columns of `out` meanwhile.
     pub unsafe fn run(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
         // SAFETY: the caller's promise.
@@ -127,8 +132,7 @@ impl Attention<'_> {
 
     /// The partitions that some query of the tile sees a token of.
     pub fn partitions(&self, tile: QueryTile<'_>) -> Range<usize> {
-        let end = tile.position + tile.tokens;
-        self.first_seen(tile.position) / PARTITION..end.div_ceil(PARTITION)
+        self.first_seen(tile.position) / PARTITION..tile.context.div_ceil(PARTITION)
     }
 
     /// The first position that the query at `position` sees.
@@ -264,14 +268,14 @@ impl Attention<'_> {
         scratch.partition[..rows].fill(Softmax::EMPTY);
         scratch.partition_out[..rows * dim].fill(0.0);
         let start = partition * PARTITION;
-        let context = (tile.position + tile.tokens).min(start + PARTITION);
+        let context = tile.context.min(start + PARTITION);
         let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
         for position in (start.max(first_block)..context).step_by(TOKENS) {
             let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
             let page = tile.blocks[position / tokens_per_page - tile.first_page];
             let block = position % tokens_per_page / TOKENS;
             let (keys, values) = self.pool.block_of(self.of, page, block);
-            let next = match position + TOKENS < tile.position + tile.tokens {
+            let next = match position + TOKENS < tile.context {
                 true => {
                     let position = position + TOKENS;
                     let page = tile.blocks[position / tokens_per_page - tile.first_page];
@@ -287,6 +291,7 @@ impl Attention<'_> {
                 next,
                 position: tile.position,
                 block: position,
+                whole_context: (!self.causal).then_some(tile.context),
                 heads,
                 rows,
                 dim,
@@ -317,6 +322,8 @@ struct Walk {
     position: usize,
     /// Position of the block's first token.
     block: usize,
+    /// One past the last position, where every query sees them all.
+    whole_context: Option<usize>,
     heads: usize,
     rows: usize,
     dim: usize,
@@ -328,7 +335,8 @@ impl Walk {
     /// The first token of the block that a row sees, and the end of those it sees.
     #[inline(always)]
     fn visible(&self, row: usize) -> Range<usize> {
-        let seen = self.position + row / self.heads + 1;
+        let causal = self.position + row / self.heads + 1;
+        let seen = self.whole_context.unwrap_or(causal);
         let first = seen.saturating_sub(self.window);
         let end = seen.saturating_sub(self.block).min(TOKENS);
         first.saturating_sub(self.block)..end
@@ -336,6 +344,9 @@ impl Walk {
 
     /// The rows that see a token of the block: early ones may come before it, late ones' windows may start behind it.
     fn rows(&self) -> Range<usize> {
+        if self.whole_context.is_some() {
+            return 0..self.rows;
+        }
         let first = self.block.saturating_sub(self.position);
         let end = (self.block + TOKENS - 1).saturating_add(self.window) - self.position;
         first * self.heads..self.rows.min(end.saturating_mul(self.heads))

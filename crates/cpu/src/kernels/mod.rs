@@ -19,6 +19,7 @@ mod eights;
 pub mod elementwise;
 pub mod exp;
 pub mod gated;
+pub mod layer_norm;
 pub mod linear;
 pub mod nonlinear;
 pub mod norm;

@@ -82,7 +82,7 @@ for_each_isa! {
 }
 
 #[inline(always)]
-fn inverse_rms<L: Lanes>(x: &[f32], eps: f32) -> f32 {
+pub(super) fn inverse_rms<L: Lanes>(x: &[f32], eps: f32) -> f32 {
     let mut sums = L::splat(0.0);
     let mut at = 0;
     while at + 8 <= x.len() {

@@ -169,7 +169,11 @@ fn vision_plan(spec: &Vision, text: &DecoderSpec, declared: Declared) -> Plan {
         ops.linear(&name("self_attn.v_proj"), x, v, true);
         ops.plan.push(Op::Attention(Attention {
             q,
-            kv: KvSource::Rows { k, v, segments },
+            kv: KvSource::Rows {
+                k,
+                v,
+                segments: Some(segments),
+            },
             heads: spec.heads,
             kv_heads: spec.heads,
             head_dim,

@@ -119,6 +119,7 @@ fn run<const DIM: usize>(
         out: out.0,
         head_dim: DIM,
         scale: 0.2,
+        causal: true,
         window: kind.window,
         softcap: kind.softcap,
         sinks: kind.sinks.as_ref().map(|s| &s[..]),
@@ -137,6 +138,7 @@ fn run<const DIM: usize>(
                 row: start,
                 position: first + start,
                 tokens: tile.max(1).min(count - start),
+                context: first + start + tile.max(1).min(count - start),
                 blocks,
                 first_page,
             };
