@@ -300,6 +300,14 @@ impl Plan {
         }
     }
 
+    /// Whether a step of this plan writes what other plans' cross-attention reads, and nothing else of the cache.
+    pub fn fills_encoder(&self) -> bool {
+        self.nodes.iter().any(|node| match &node.op {
+            Op::RopeKvWrite(o) => self.kv_groups[o.kv.group].retention == Retention::Encoder,
+            _ => false,
+        })
+    }
+
     /// Panics where the plan contradicts itself: an architecture file has a bug, whatever the config said.
     pub fn check(&self) {
         for (index, node) in self.nodes.iter().enumerate() {

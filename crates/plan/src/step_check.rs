@@ -5,10 +5,12 @@ use crate::dim::Sizes;
 use crate::kv::{PageLayout, Retention};
 use crate::step::{InputToken, StepInput};
 
-/// What a step of a text decoder may ask for.
+/// What a step of a text model may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct StepLimits<'a> {
     pub plans: usize,
+    /// The step's plan is an encoder's: its tokens go to the groups that keep an encoder's, and to no other.
+    pub fills_encoder: bool,
     pub bounds: &'a Sizes,
     pub vocabulary: usize,
     pub kv_pages: usize,
@@ -78,6 +80,7 @@ impl StepInput {
         }
         for (table, group) in self.tables.iter().zip(&limits.page_layout.groups) {
             if table.first_page.len() != self.sequences()
+                || table.lens.len() != self.sequences()
                 || table.starts.len() != self.sequences() + 1
             {
                 return bad("its block table is missing".into());
@@ -86,14 +89,26 @@ impl StepInput {
             if let Some(block) = blocks.iter().find(|b| b.0 as usize >= limits.kv_pages) {
                 return bad(format!("page {} of {}", block.0, limits.kv_pages));
             }
-            if !matches!(group.retention, Retention::Full | Retention::Window(_)) {
-                continue;
-            }
+            let held = table.lens[sequence].0 as usize;
+            let tokens = match group.retention {
+                Retention::State => continue,
+                Retention::Encoder if limits.fills_encoder && held != context => {
+                    return bad(format!("{context} tokens to encode, room is for {held}"));
+                }
+                Retention::Encoder if held == 0 => return bad("nothing was encoded".into()),
+                Retention::Encoder => held,
+                _ if limits.fills_encoder => continue,
+                _ => context,
+            };
             let first_page = table.first_page[sequence] as usize;
-            let pages = context.div_ceil(group.tokens_per_page);
-            if first_page > group.first_page(first) || first_page + blocks.len() < pages {
+            let pages = tokens.div_ceil(group.tokens_per_page);
+            let least = match group.retention {
+                Retention::Encoder => 0,
+                _ => group.first_page(first),
+            };
+            if first_page > least || first_page + blocks.len() < pages {
                 return bad(format!(
-                    "its {} pages from page {first_page} do not hold {context} tokens",
+                    "its {} pages from page {first_page} do not hold {tokens} tokens",
                     blocks.len()
                 ));
             }
