@@ -57,9 +57,10 @@ impl Session {
         let path = fetch(settings, interrupt)?;
         let start = Instant::now();
         let model = Model::open(&path, open_options(settings))?;
-        let mut plan = model.plan();
-        passes::apply(&mut plan, &settings.disable_pass)?;
-        let plans = [plan];
+        let mut plans = model.plans();
+        for plan in &mut plans {
+            passes::apply(plan, &settings.disable_pass)?;
+        }
         let candidates = candidates(settings)?;
         // Each takes a good part of a second for a small model; together they take as long as the longer one.
         let (text, prepared) = std::thread::scope(|scope| {
@@ -86,6 +87,7 @@ impl Session {
                 max_queue: load.queue,
                 max_batched_tokens: settings.max_num_batched_tokens,
                 prefix_cache: settings.prefix_cache,
+                decoder_start: model.decoder_start(),
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
             },
         )?;
@@ -185,7 +187,7 @@ struct Prepared {
 /// Prepares the model on the first backend that can run it; one line says why another could not.
 fn prepare_on_first(
     candidates: Vec<Candidate>,
-    plans: &[Plan; 1],
+    plans: &[Plan],
     model: &Model,
     settings: &Settings,
     load: Load,
@@ -218,7 +220,7 @@ fn can_fall_back(error: &anyhow::Error) -> bool {
 
 fn prepare(
     candidate: Candidate,
-    plans: &[Plan; 1],
+    plans: &[Plan],
     model: &Model,
     settings: &Settings,
     load: Load,

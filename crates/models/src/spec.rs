@@ -32,6 +32,13 @@ impl Spec {
         }
     }
 
+    pub fn decoder(&self) -> Option<&DecoderSpec> {
+        match self {
+            Spec::Decoder(spec) => Some(spec),
+            Spec::EncoderDecoder(_) => None,
+        }
+    }
+
     pub fn architecture(&self) -> &'static str {
         match self {
             Spec::Decoder(spec) => spec.architecture,

@@ -64,7 +64,7 @@ fn both_formats_describe_the_same_model() {
         let open = |path: &Path| Model::open(path, OpenOptions::default()).unwrap();
         let (hf, gguf) = (open(&folder), open(&folder.join("model.gguf")));
         let shape = |model: &Model| {
-            let s = &model.spec;
+            let s = model.spec.decoder().unwrap();
             let sizes = [s.vocab, s.hidden, s.layers, s.heads, s.kv_heads, s.head_dim];
             (
                 sizes,
@@ -183,7 +183,7 @@ fn random_weights_need_a_config_alone() {
     };
     let model = Model::open(folder.path(), options).unwrap();
     assert_eq!(
-        (model.context_length, model.spec.context_length),
+        (model.context_length, model.spec.context_length()),
         (100, 512)
     );
     bind(&[model.plan()], &*model.tensors).unwrap();

@@ -80,7 +80,14 @@ fn gpt_oss_with_experts_in_blocks_of_4_bits() {
 #[test]
 fn stacked_experts_are_found_by_their_tensors() {
     let model = tiny("qwen3moe-stacked", "");
-    let stored = model.spec.mixture.as_ref().unwrap().stored;
+    let stored = model
+        .spec
+        .decoder()
+        .unwrap()
+        .mixture
+        .as_ref()
+        .unwrap()
+        .stored;
     assert_eq!(stored, StoredExperts::Stacked);
     check(&model, "qwen3moe-stacked", F32_TOLERANCE);
 }
@@ -201,7 +208,7 @@ fn every_kernel_of_a_mixture_runs_and_no_other() {
     let mut runner = Runner::new(&model, &CpuBackend::new(2), RunnerOptions::new(64)).unwrap();
     runner.step(&[1, 2, 3], 0).unwrap();
     let ran = runner.executable().dispatches();
-    let layers = model.spec.layers as u64;
+    let layers = model.spec.decoder().unwrap().layers as u64;
     for kernel in ["moe_route", "moe_experts", "sigmoid_gate", "silu_mul"] {
         assert_eq!(ran[kernel], layers, "{kernel}");
     }
