@@ -66,10 +66,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether one more choice could get on in this step.
+    /// Whether one more choice could get on in this step. One whose input does not fit waits for another: it may be the
+    /// first of all once it runs, and the first gets on.
     fn has_room(&self) -> bool {
         let (tokens, rows) = self.room();
-        tokens > 0 && rows > 0
+        let next = self.waiting.front();
+        let input = next.map_or(0, |choice| choice.job.encoder_input().len());
+        tokens > 0 && rows > 0 && (self.pass != Pass::Encoder || input <= tokens)
     }
 
     /// Tokens and logit rows that the step has left.
