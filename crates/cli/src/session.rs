@@ -175,6 +175,18 @@ pub fn open_options(settings: &Settings) -> OpenOptions {
     }
 }
 
+/// The plan of a model for commands that measure plain decoders.
+pub fn only_plan(model: &Model) -> anyhow::Result<Plan> {
+    match model.decoder_start() {
+        None => Ok(model.plan()),
+        Some(_) => bail!(
+            "{} has an encoder and a decoder ({}), which this command does not measure",
+            model.name,
+            model.architecture()
+        ),
+    }
+}
+
 /// A plan on the backend that took it.
 struct Prepared {
     executable: Box<dyn Executable>,

@@ -41,9 +41,11 @@ impl Model {
         plans
     }
 
-    /// The plan that makes tokens; all there is of a model without an encoder.
+    /// The only plan of a model without an encoder.
     pub fn plan(&self) -> Plan {
-        self.plans().swap_remove(0)
+        let [plan] = <[Plan; 1]>::try_from(self.plans())
+            .unwrap_or_else(|plans| panic!("{} has {} plans", self.name, plans.len()));
+        plan
     }
 
     /// What the decoder of a model with an encoder starts from.

@@ -31,9 +31,11 @@ fn every_fixture_binds_with_passes_on_and_off() {
         let model = Model::open(&path, OpenOptions::default())
             .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for disabled in [&[][..], &names[..]] {
-            let mut plan = model.plan();
-            passes::apply(&mut plan, disabled).unwrap();
-            bind(&[plan], &*model.tensors).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let mut plans = model.plans();
+            for plan in &mut plans {
+                passes::apply(plan, disabled).unwrap();
+            }
+            bind(&plans, &*model.tensors).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
         assert_eq!(model.eos_ids, [1], "{}", path.display());
         // The quantized folders are about weights alone.
