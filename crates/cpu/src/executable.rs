@@ -343,8 +343,15 @@ impl Executable for CpuExecutable {
             page_layout: &self.layout,
         };
         self.state.prepare(step, &limits, &self.kv)?;
-        let reads_rows = self.plans[step.plan].reads_rows;
-        if let Some(blocks) = self.row_blocks.as_mut().filter(|_| reads_rows) {
+        let plan = &self.plans[step.plan];
+        let beyond = |position: &&u32| **position as usize >= plan.positions;
+        if let Some(position) = step.positions.iter().find(beyond) {
+            return Err(BackendError::BadStep(format!(
+                "position {position} of {}",
+                plan.positions
+            )));
+        }
+        if let Some(blocks) = self.row_blocks.as_mut().filter(|_| plan.reads_rows) {
             blocks.prepare(step)?;
         }
         if !step.tokens.is_empty() {

@@ -26,6 +26,8 @@ pub struct PreparedPlan {
     pub hidden: Option<Rows>,
     pub logits: Option<Rows>,
     pub vocabulary: usize,
+    /// Rows of the table that positions are looked up in.
+    pub positions: usize,
     /// Its steps write what another plan's cross-attention reads.
     pub fills_encoder: bool,
     /// Its attention reads the step's own rows.
@@ -84,9 +86,11 @@ impl PreparedPlan {
             let table = || BiasTable::new(&bias, weights.vector(bias.weight));
             biases.entry(bias.weight).or_insert_with(table);
         }
-        let embedded = |op: &Op| match op {
-            Op::Embed(e) => Some(plan.weight_of(e.table).rows()),
-            _ => None,
+        let table_rows = |ids: Option<Slice>| {
+            plan.nodes.iter().find_map(|n| match &n.op {
+                Op::Embed(e) if Some(e.ids) == ids => Some(plan.weight_of(e.table).rows()),
+                _ => None,
+            })
         };
         let kernels_of = |call: &Call| {
             let names = kernel_names(&call.kernel, &weights, isa);
@@ -99,7 +103,8 @@ impl PreparedPlan {
             biases,
             hidden: plan.hidden.map(|slice| place.rows(plan, slice)),
             logits: plan.logits.map(|slice| place.rows(plan, slice)),
-            vocabulary: plan.nodes.iter().find_map(|n| embedded(&n.op)).unwrap_or(0),
+            vocabulary: table_rows(plan.token_ids).unwrap_or(0),
+            positions: table_rows(plan.positions).unwrap_or(usize::MAX),
             fills_encoder: plan.fills_encoder(),
             reads_rows: calls.iter().any(reads_rows),
             step_bytes: StepBytes::new(plan, size_of::<f32>()),

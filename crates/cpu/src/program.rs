@@ -20,6 +20,7 @@ pub struct Call {
 
 pub enum Kernel {
     Embed {
+        of: EmbedOf,
         table: WeightId,
         out: Rows,
         scale: f32,
@@ -104,6 +105,13 @@ pub enum Kernel {
         x: Rows,
         out: Rows,
     },
+}
+
+/// What rows of a table are looked up by.
+#[derive(Clone, Copy)]
+pub enum EmbedOf {
+    Tokens,
+    Positions,
 }
 
 /// Where attention finds them.
@@ -198,12 +206,16 @@ impl View<'_> {
     fn kernel(&self, op: &Op) -> Result<Kernel, BackendError> {
         let rows = |slice| self.rows(slice);
         Ok(match op {
-            Op::Embed(o) if Some(o.ids) != self.plan.token_ids => {
-                return Err(unsupported(
-                    "embedding of other ids than the step's tokens".into(),
-                ));
-            }
             Op::Embed(o) => Kernel::Embed {
+                of: match Some(o.ids) {
+                    ids if ids == self.plan.token_ids => EmbedOf::Tokens,
+                    ids if ids == self.plan.positions => EmbedOf::Positions,
+                    _ => {
+                        return Err(unsupported(
+                            "embedding of other ids than the step's tokens and positions".into(),
+                        ));
+                    }
+                },
                 table: o.table,
                 out: rows(o.out),
                 scale: o.scale,

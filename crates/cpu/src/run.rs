@@ -12,7 +12,7 @@ use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::prepared::PreparedPlan;
-use crate::program::{Call, Kernel, KeysAndValues};
+use crate::program::{Call, EmbedOf, Kernel, KeysAndValues};
 use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
 use std::ops::Range;
 
@@ -121,12 +121,21 @@ impl<'a> Run<'a> {
         // SAFETY: for every row access below: see `all_calls`.
         unsafe {
             match &call.kernel {
-                Kernel::Embed { table, out, scale } => {
+                Kernel::Embed {
+                    of,
+                    table,
+                    out,
+                    scale,
+                } => {
+                    let ids = match of {
+                        EmbedOf::Tokens => &self.cpu.state.token_ids,
+                        EmbedOf::Positions => &self.cpu.state.positions,
+                    };
                     let table = &self.plan.weights.matrix(*table)[0];
                     self.rows(walk, rows, |rows| {
                         for row in rows {
                             let out = out.row_mut(row);
-                            table.read_row(self.cpu.state.token_ids[row] as usize, out);
+                            table.read_row(ids[row] as usize, out);
                             if *scale != 1.0 {
                                 out.iter_mut().for_each(|o| *o *= scale);
                             }
@@ -269,9 +278,10 @@ impl<'a> Run<'a> {
                     );
                 }),
                 Kernel::Elementwise { expr, a, b, out } => {
-                    let expr = match *expr {
-                        Expr::ScaleBy(weight) => Expr::Scale(vector(weight)[0]),
-                        expr => expr,
+                    let (expr, row_of_all) = match *expr {
+                        Expr::ScaleBy(weight) => (Expr::Scale(vector(weight)[0]), None),
+                        Expr::AddRow(weight) => (Expr::Add, Some(&vector(weight)[..out.width])),
+                        expr => (expr, None),
                     };
                     self.rows(walk, rows, |rows| {
                         for row in rows {
@@ -280,7 +290,7 @@ impl<'a> Run<'a> {
                             if !a.same(out) {
                                 x.copy_from_slice(a.row(row));
                             }
-                            match b.map(|b| b.row(row)) {
+                            match row_of_all.or_else(|| b.map(|b| b.row(row))) {
                                 Some(&[one]) if x.len() > 1 => {
                                     elementwise::apply_one(isa, expr, x, one)
                                 }

@@ -3,7 +3,7 @@
 use crate::expert_weights::{for_each_expert, of_experts};
 use crate::memory::Shelf;
 use crate::pack::{PackedMatrix, read_vector};
-use mettle_plan::{BackendError, BoundWeight, Op, Plan, WeightId};
+use mettle_plan::{BackendError, BoundWeight, Expr, Op, Plan, WeightId};
 use mettle_tensor::{TensorSource, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,10 +50,10 @@ impl Weights {
     ) -> Result<(), BackendError> {
         let weights = self;
         let of_experts = of_experts(plan);
-        let biases = distance_biases(plan);
+        let plain = plain_matrices(plan);
         for bound in bound {
             let parts = &plan.weight_of(bound.id).parts;
-            let is_vector = parts[0].shape.len() == 1 || biases.contains(&bound.id);
+            let is_vector = parts[0].shape.len() == 1 || plain.contains(&bound.id);
             if let Some(&per_expert) = of_experts.get(&bound.id) {
                 let name = || plan.weight_of(bound.id).name();
                 if per_expert.dims == 1 {
@@ -151,11 +151,16 @@ fn earlier<'a>(
     })
 }
 
-/// Matrices that no product reads: biases of scores, a row for each bucket of distances.
-fn distance_biases(plan: &Plan) -> HashSet<WeightId> {
-    let bias = |op: &Op| match op {
+/// Matrices that no product reads, kept as they are, since rows of a packed one lie scattered: biases of scores by distance,
+/// rows that are added.
+fn plain_matrices(plan: &Plan) -> HashSet<WeightId> {
+    let plain = |op: &Op| match op {
         Op::Attention(o) => o.bias.map(|b| b.weight),
+        Op::Elementwise(o) => match o.expr {
+            Expr::AddRow(id) => Some(id),
+            _ => None,
+        },
         _ => None,
     };
-    plan.nodes.iter().filter_map(|n| bias(&n.op)).collect()
+    plan.nodes.iter().filter_map(|n| plain(&n.op)).collect()
 }

@@ -57,8 +57,12 @@ pub enum EngineError {
     ShuttingDown,
     #[error("the engine has stopped after an internal error")]
     Dead,
-    #[error("the executable cannot give logits, which sampling on the host needs")]
+    #[error(
+        "the executable can give neither logits, which sampling on the host needs, nor hidden states"
+    )]
     NoLogits,
+    #[error("this model only makes embeddings: it has no head that could choose a token")]
+    OnlyPools,
     #[error("this model gives no hidden states on this device, which pooling needs")]
     NoHidden,
     #[error(
@@ -111,6 +115,7 @@ impl EngineError {
                 | EngineError::MinAboveMax { .. }
                 | EngineError::NothingAsked
                 | EngineError::PoolingAndTokens
+                | EngineError::OnlyPools
                 | EngineError::CacheTooSmall { .. }
                 | EngineError::NoRoom { .. }
         )

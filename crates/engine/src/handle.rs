@@ -28,13 +28,14 @@ pub struct EngineOptions {
     pub context: usize,
     /// Where an encoder reads the prompts (its plan is the second one): the token that the decoder starts from.
     pub decoder_start: Option<u32>,
-    /// Pages of the KV pool, as the executable was prepared with.
+    /// Pages of the KV pool, as the executable was prepared with; 0 for a model that has none.
     pub kv_pages: usize,
     /// Requests that may wait besides `max_sequences` ones that run, all choices of a request counting as one.
     pub max_queue: usize,
     /// Choices that run at a time; no more than a step can hold tokens and logit rows.
     pub max_sequences: usize,
-    /// Tokens that a step computes at the most; longer prompts are computed in chunks.
+    /// Tokens that a step computes at the most; longer prompts are computed in chunks. Without a KV cache there are no
+    /// chunks, and the context must fit.
     pub max_batched_tokens: usize,
     /// Requests start from what earlier ones left in the KV cache; without it nothing is looked up or remembered.
     pub prefix_cache: bool,
@@ -77,7 +78,6 @@ impl Engine {
         for (name, value) in [
             ("vocabulary", options.vocabulary),
             ("context", options.context),
-            ("kv_pages", options.kv_pages),
             ("max_sequences", options.max_sequences),
             ("max_batched_tokens", options.max_batched_tokens),
         ] {
@@ -86,7 +86,9 @@ impl Engine {
                 return Err(EngineError::BadOption { name, value, range });
             }
         }
-        if !executable.gives(OutputKind::Logits) {
+        let gives_logits = executable.gives(OutputKind::Logits);
+        let gives_hidden = executable.gives(OutputKind::Hidden);
+        if !gives_logits && !gives_hidden {
             return Err(EngineError::NoLogits);
         }
         let bounds = executable.bounds();
@@ -97,6 +99,25 @@ impl Engine {
         );
         let layout = executable.page_layout().clone();
         let counts = executable.counts();
+        // Nothing is kept from step to step: all of a sequence is computed in one.
+        let in_one_step = layout.groups.is_empty();
+        if in_one_step && budget.tokens.min(budget.logit_rows) < options.context {
+            return Err(EngineError::BadOption {
+                name: "max_batched_tokens",
+                value: budget.tokens.min(budget.logit_rows),
+                range: format!(
+                    "at least the context of {}: this model computes a text in one step",
+                    options.context
+                ),
+            });
+        }
+        if !in_one_step && options.kv_pages == 0 {
+            return Err(EngineError::BadOption {
+                name: "kv_pages",
+                value: 0,
+                range: "above 0".to_owned(),
+            });
+        }
         let is_encoder = |g: &GroupPages| g.retention == Retention::Encoder;
         let encoder = match layout.groups.iter().position(is_encoder) {
             None => None,
@@ -109,7 +130,7 @@ impl Engine {
             }
         };
         // A prompt that an encoder reads has no hidden states of the decoder.
-        let gives_hidden = executable.gives(OutputKind::Hidden) && encoder.is_none();
+        let gives_hidden = gives_hidden && encoder.is_none();
         let groups = layout.groups.len();
         let footprint = Footprint::new(layout.clone(), options.kv_pages, budget.tokens);
         let stats = Arc::new(SharedStats::new(options.kv_pages));
@@ -122,6 +143,7 @@ impl Engine {
             budget,
             footprint: footprint.clone(),
             vocabulary,
+            in_one_step,
             takes_largest: options.device_finds_largest && executable.gives(OutputKind::TopK(1)),
             constraint_time: options.constraint_time,
         };
@@ -133,7 +155,7 @@ impl Engine {
             pager: Pager::new(
                 layout,
                 options.kv_pages,
-                options.prefix_cache && encoder.is_none(),
+                options.prefix_cache && !in_one_step && encoder.is_none(),
             ),
             sampler: Sampler::new(vocabulary),
             stats: stats.clone(),
@@ -151,6 +173,7 @@ impl Engine {
                 context: options.context,
                 encoder,
                 footprint,
+                gives_logits,
                 gives_hidden,
             },
             counts,

@@ -1,5 +1,6 @@
 //! Owns a fake executable for tests without a model: its logits and hidden states are a hash of all tokens a query sees,
-//! read back through the block tables from fake pages, so that a mistake of the pager shows as wrong results.
+//! read back through the block tables from fake pages, so that a mistake of the pager shows as wrong results. With a
+//! layout of no groups it is an encoder: no logits, and hidden states of all tokens of a sequence, which one step must have.
 
 use mettle_plan::{
     BackendError, BlockId, Counts, Executable, InputToken, KernelCount, MemoryUse, OutputKind,
@@ -118,6 +119,16 @@ impl MockExecutable {
         hidden(hash_after(layout, &[], tokens)).collect()
     }
 
+    /// The hidden state at `position` of an encoder's text.
+    pub fn encoded(tokens: &[u32], position: usize) -> Vec<f32> {
+        let tokens = tokens.iter().copied();
+        hidden(hash_of_text(tokens, position)).collect()
+    }
+
+    fn is_encoder(&self) -> bool {
+        self.layout.groups.is_empty()
+    }
+
     fn check(&self, step: &StepInput) -> Result<(), BackendError> {
         if let Some(dim) = step.sizes().exceeds(&self.bounds) {
             return Err(BackendError::StepTooLarge {
@@ -125,6 +136,14 @@ impl MockExecutable {
                 size: step.sizes().get(dim),
                 bound: self.bounds.get(dim),
             });
+        }
+        for sequence in 0..step.sequences() {
+            let (tokens, context) = (step.query_len(sequence).0, step.context_lens[sequence].0);
+            if self.is_encoder() && tokens != context {
+                return Err(BackendError::BadStep(format!(
+                    "{tokens} of {context} tokens, and no cache"
+                )));
+            }
         }
         for (tables, group) in step.tables.iter().zip(&self.layout.groups) {
             for sequence in 0..step.sequences() {
@@ -166,6 +185,15 @@ impl MockExecutable {
     /// Writes a sequence's token at `position` into every group that this plan writes and gives the hash of what its query
     /// sees.
     fn compute(&mut self, step: &StepInput, sequence: usize, position: usize, token: u32) -> u64 {
+        if self.is_encoder() {
+            let rows = step.query_start[sequence]..step.query_start[sequence + 1];
+            let tokens = step.tokens[rows.start as usize..rows.end as usize].iter();
+            let ids = tokens.map(|token| match *token {
+                InputToken::Host(id) => id,
+                InputToken::SampledBy(..) => POISON,
+            });
+            return hash_of_text(ids, position);
+        }
         let mut hash = 0;
         for (tables, group) in step.tables.iter().zip(&self.layout.groups) {
             let blocks = tables.blocks_of(sequence);
@@ -225,6 +253,11 @@ fn hash_after(layout: &PageLayout, input: &[u32], tokens: &[u32]) -> u64 {
     hash
 }
 
+/// What an encoder's token at `position` sees: all of the text.
+fn hash_of_text(tokens: impl Iterator<Item = u32>, position: usize) -> u64 {
+    mix(tokens.fold(1, mix), position as u32)
+}
+
 /// One round of a multiply-and-shift hash; two values that differ anywhere go apart.
 fn mix(hash: u64, value: u32) -> u64 {
     let mixed = (hash ^ u64::from(value)).wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -257,9 +290,9 @@ impl Executable for MockExecutable {
 
     fn gives(&self, output: OutputKind) -> bool {
         match output {
-            OutputKind::Logits => true,
+            OutputKind::Logits => !self.is_encoder(),
             OutputKind::Hidden => self.gives_hidden,
-            OutputKind::TopK(_) => self.gives_top_k,
+            OutputKind::TopK(_) => self.gives_top_k && !self.is_encoder(),
             OutputKind::Sampled => false,
         }
     }

@@ -9,6 +9,8 @@ pub enum Pooling {
     Last,
     /// The mean over all tokens.
     Mean,
+    /// The first token's, `[CLS]`: in an encoder it has seen the whole text too.
+    First,
 }
 
 /// A vector as it grows. Positions are added one by one in their order, so the sum does not depend on chunks.
@@ -27,7 +29,7 @@ impl Pool {
             pooling,
             next: match pooling {
                 Pooling::Last => prompt - 1,
-                Pooling::Mean => 0,
+                Pooling::Mean | Pooling::First => 0,
             },
             sums: Vec::new(),
         }
@@ -35,12 +37,15 @@ impl Pool {
 
     /// Whether every position has to be computed: what the cache holds has no hidden state.
     pub fn needs_all(&self) -> bool {
-        self.pooling == Pooling::Mean
+        self.pooling != Pooling::Last
     }
 
     /// After a preemption positions are computed again that are in the sums already.
     pub fn wants(&self, position: usize) -> bool {
-        position >= self.next
+        match self.pooling {
+            Pooling::Last | Pooling::Mean => position >= self.next,
+            Pooling::First => position == 0 && self.next == 0,
+        }
     }
 
     pub fn add(&mut self, position: usize, row: &[f32]) -> Result<(), EngineError> {
@@ -60,7 +65,7 @@ impl Pool {
     /// The vector, once the last position is in.
     pub fn vector(&self) -> Vec<f32> {
         let count = match self.pooling {
-            Pooling::Last => 1,
+            Pooling::Last | Pooling::First => 1,
             Pooling::Mean => self.next,
         };
         let mean = |sum: &f64| (sum / count as f64) as f32;

@@ -123,6 +123,8 @@ impl Request {
         }
         if self.pooling.is_some() {
             self.validate_pooling(limits)?;
+        } else if !limits.gives_logits {
+            return Err(EngineError::OnlyPools);
         } else if max_tokens == 0 && self.prompt_logprobs.is_none() {
             return Err(EngineError::NothingAsked);
         }
@@ -186,6 +188,8 @@ pub struct Limits {
     pub context: usize,
     pub encoder: Option<EncoderLimits>,
     pub footprint: Footprint,
+    /// Logits can be had, so requests may ask for tokens.
+    pub gives_logits: bool,
     /// Hidden states can be had, so requests may ask for pooling.
     pub gives_hidden: bool,
 }
@@ -229,6 +233,7 @@ mod tests {
             context: 4096,
             encoder: None,
             footprint: Footprint::new(layout, 100, 512),
+            gives_logits: true,
             gives_hidden: true,
         }
     }
@@ -391,6 +396,14 @@ mod tests {
         let error = pooled.validate(&without).unwrap_err();
         assert!(!error.is_callers_fault(), "{error}");
         type Set = fn(&mut Request);
+        let encoder = Limits {
+            gives_logits: false,
+            ..limits()
+        };
+        assert_eq!(pooled.validate(&encoder), Ok(()));
+        let error = Request::new(vec![1], 1).validate(&encoder).unwrap_err();
+        assert_eq!(error, EngineError::OnlyPools);
+        assert!(error.is_callers_fault());
         let more: [Set; 3] = [
             |r| r.n = 2,
             |r| r.max_tokens = 1,

@@ -89,6 +89,8 @@ pub(crate) struct SchedulerOptions {
     pub budget: Budget,
     pub footprint: Footprint,
     pub vocabulary: usize,
+    /// All tokens of a choice go into one step: there is no cache that would keep some of them.
+    pub in_one_step: bool,
     /// Rows that need only their largest logit may be asked for as `TopK(1)`.
     pub takes_largest: bool,
     pub constraint_time: Duration,

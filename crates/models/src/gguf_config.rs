@@ -90,6 +90,11 @@ impl<'a> GgufConfig<'a> {
         Ok(self.metadata.get_str(&self.key(name))?)
     }
 
+    /// A key that was read elsewhere.
+    pub fn ignore(&self, name: &str) {
+        self.key(name);
+    }
+
     pub fn must_be(&self, name: &str, expected: usize) -> Result<()> {
         match self.size_or_none(name)? {
             Some(found) if found != expected => {

@@ -1,6 +1,9 @@
 //! Model architectures: from a config to a plan and the exact names of its tensors, one file each.
 
 mod architecture;
+pub mod bert;
+mod bert_names;
+mod bert_plan;
 mod config;
 mod decoder;
 mod decoder_plan;
@@ -33,6 +36,7 @@ pub mod qwen3;
 pub mod qwen3_moe;
 mod qwen_mixture;
 mod rope_config;
+mod sentence;
 mod spec;
 pub mod t5;
 mod t5_names;
@@ -43,6 +47,8 @@ mod windows;
 mod yarn;
 
 pub use architecture::{decoder_from_gguf, decoder_from_hf};
+pub use bert::BertSpec;
+pub use bert_names::BertNames;
 pub use decoder::{Biases, DecoderSpec};
 pub use error::ModelError;
 pub use features::{Features, LongRope, WindowRope};
@@ -53,6 +59,7 @@ pub use model::Model;
 pub use names::{LayerTensor, Names};
 pub use open::{LoadFormat, OpenOptions};
 pub use plans::{BUILT_IN, PlanOptions, plans};
+pub use sentence::Sentence;
 pub use spec::Spec;
 pub use t5::T5Spec;
 pub use variant::AdapterSlots;

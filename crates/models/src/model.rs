@@ -1,6 +1,7 @@
 //! Owns an open model: what it is, where its weights are and how its text is made. Runs nothing.
 
 use crate::error::Result;
+use crate::sentence::Sentence;
 use crate::spec::Spec;
 use crate::text_files::TextFiles;
 use mettle_plan::{KvElement, Plan};
@@ -20,6 +21,8 @@ pub struct Model {
     /// The template's source. Compile it with the tokenizer's special tokens.
     pub chat_template: Option<String>,
     pub generation: GenerationDefaults,
+    /// How a text becomes one vector, as far as the files say.
+    pub sentence: Sentence,
     /// Every id that ends an answer, ascending.
     pub eos_ids: Vec<u32>,
     pub(crate) text: TextFiles,
@@ -51,7 +54,7 @@ impl Model {
     /// What the decoder of a model with an encoder starts from.
     pub fn decoder_start(&self) -> Option<u32> {
         match &self.spec {
-            Spec::Decoder(_) => None,
+            Spec::Decoder(_) | Spec::Encoder(_) => None,
             Spec::EncoderDecoder(spec) => Some(spec.decoder_start),
         }
     }

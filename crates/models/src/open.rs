@@ -3,6 +3,7 @@
 use crate::error::{ModelError, Result};
 use crate::model::Model;
 use crate::plans::refuse_plan_only;
+use crate::sentence::Sentence;
 use crate::spec::Spec;
 use crate::text_files::TextFiles;
 use mettle_plan::{KvElement, Plan};
@@ -180,6 +181,11 @@ fn finish(
     config: Option<&Value>,
     options: OpenOptions,
 ) -> Result<Model> {
+    let sentence = match (&text, &spec) {
+        (TextFiles::Folder(folder), _) => Sentence::of_folder(folder)?,
+        (TextFiles::Gguf(_), Spec::Encoder(spec)) => spec.sentence,
+        (TextFiles::Gguf(_), _) => Sentence::default(),
+    };
     let context_length = match options.context_length {
         Some(asked) if asked == 0 || asked > spec.context_length() => {
             return Err(ModelError::Dimensions {
@@ -191,7 +197,10 @@ fn finish(
             });
         }
         Some(asked) => asked,
-        None => spec.context_length(),
+        None => match sentence.longest {
+            Some(longest) if longest > 0 => longest.min(spec.context_length()),
+            _ => spec.context_length(),
+        },
     };
     spec.limit_context(context_length);
     let generation = text.generation()?;
@@ -208,6 +217,7 @@ fn finish(
         kv_element: options.kv_element,
         chat_template: text.chat_template()?,
         generation,
+        sentence,
         eos_ids,
         text,
         tokenizer: OnceLock::new(),

@@ -111,7 +111,7 @@ fn config_eos_ids(config: Option<&Value>) -> Result<Vec<u32>> {
 }
 
 /// The contents of a file that may be absent.
-fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(name);
     match std::fs::read(&path) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -6,7 +6,7 @@ use crate::rope::RopeId;
 use crate::weight::WeightId;
 use serde::Serialize;
 
-/// Looks up one row of `table` per token id.
+/// Looks up one row of `table` per token id, or per position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Embed {
     pub ids: Slice,
@@ -237,6 +237,8 @@ pub enum Expr {
     Scale(f32),
     /// a * the only element of a weight
     ScaleBy(WeightId),
+    /// a + the first row of a weight (the embedding of a token's type, where all tokens have the first)
+    AddRow(WeightId),
     Apply(Activation),
 }
 
@@ -557,7 +559,7 @@ impl Op {
             Op::GatedAct(o) => a.read([o.gate, o.up]).write([o.out]),
             Op::Elementwise(o) => {
                 let weight = match o.expr {
-                    Expr::ScaleBy(weight) => Some(weight),
+                    Expr::ScaleBy(weight) | Expr::AddRow(weight) => Some(weight),
                     _ => None,
                 };
                 a.read([o.a]).read(o.b).write([o.out]).weigh(weight)

@@ -35,8 +35,11 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// Exact names of tensors that a source may hold and this plan rightly does not read.
     pub unread: Vec<String>,
-    /// Token ids of the step, and the token rows whose output is wanted.
+    /// Token ids of the step.
     pub token_ids: Option<Slice>,
+    /// The tokens' places in their sequences, where they are embedded too.
+    pub positions: Option<Slice>,
+    /// The token rows whose output is wanted.
     pub logit_rows: Option<Slice>,
     /// What the host may ask for: the final hidden state and the logits of the logit rows.
     pub hidden: Option<Slice>,
@@ -62,6 +65,7 @@ impl Plan {
             nodes: Vec::new(),
             unread: Vec::new(),
             token_ids: None,
+            positions: None,
             logit_rows: None,
             hidden: None,
             logits: None,
@@ -291,12 +295,18 @@ impl Plan {
             Op::MoeExperts(experts) => experts.top_k,
             _ => 0,
         });
+        let bounds = Sizes::bounds(tokens, sequences);
         Sizes {
             expert_assignments: tokens * experts_a_token.max().unwrap_or(0),
             media_patches: rows(Dim::MediaPatches),
             media_rows: rows(Dim::MediaRows),
             encoder_tokens: rows(Dim::EncoderTokens),
-            ..Sizes::bounds(tokens, sequences)
+            logit_rows: match self.logits {
+                Some(_) => bounds.logit_rows,
+                // What is asked for is no wider than what all tokens have anyway.
+                None => tokens,
+            },
+            ..bounds
         }
     }
 

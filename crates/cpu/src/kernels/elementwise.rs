@@ -20,7 +20,7 @@ pub fn apply(isa: Isa, expr: Expr, x: &mut [f32], b: Option<&[f32]>) {
         Expr::SigmoidGate => sigmoid_gate(isa, x, second()),
         Expr::SiluGate => silu_gate(isa, x, second()),
         Expr::Scale(factor) => scale(isa, x, factor),
-        Expr::ScaleBy(_) => unreachable!("a call looks up its weight"),
+        Expr::ScaleBy(_) | Expr::AddRow(_) => unreachable!("a call looks up its weight"),
         Expr::Apply(Activation::Silu) => silu(isa, x),
         Expr::Apply(Activation::GeluTanh) => gelu_tanh(isa, x),
         Expr::Apply(Activation::Gelu) => gelu(isa, x),
@@ -35,7 +35,7 @@ pub fn apply_one(isa: Isa, expr: Expr, x: &mut [f32], b: f32) {
         Expr::Add => shift(isa, x, b),
         Expr::SigmoidGate => sigmoid_gate_one(isa, x, b),
         Expr::SiluGate => silu_gate_one(isa, x, b),
-        Expr::Scale(_) | Expr::ScaleBy(_) | Expr::Apply(_) => {
+        Expr::Scale(_) | Expr::ScaleBy(_) | Expr::AddRow(_) | Expr::Apply(_) => {
             unreachable!("these have one input")
         }
     }
@@ -44,7 +44,7 @@ pub fn apply_one(isa: Isa, expr: Expr, x: &mut [f32], b: f32) {
 /// The names under which the kernels are counted.
 pub const fn name(expr: Expr) -> &'static str {
     match expr {
-        Expr::Add => "add",
+        Expr::Add | Expr::AddRow(_) => "add",
         Expr::SigmoidGate => "sigmoid_gate",
         Expr::SiluGate => "silu_gate",
         Expr::Scale(_) | Expr::ScaleBy(_) => "scale",
@@ -171,7 +171,7 @@ mod tests {
             Expr::SigmoidGate => x * sigmoid(y),
             Expr::SiluGate => x * y * sigmoid(y),
             Expr::Scale(factor) => x * factor as f64,
-            Expr::ScaleBy(_) => unreachable!("has no kernel of its own"),
+            Expr::ScaleBy(_) | Expr::AddRow(_) => unreachable!("has no kernel of its own"),
             Expr::Apply(Activation::Silu) => x * sigmoid(x),
             Expr::Apply(Activation::Relu) => x.max(0.0),
             // Both forms of GELU agree to a thousandth.

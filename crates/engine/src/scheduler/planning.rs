@@ -57,9 +57,10 @@ impl Scheduler {
         while index < self.running.len() {
             let choice = &self.running[index];
             let missing = choice.tokens.len() - pager.computed(sequence_of(choice));
-            // Inputs of encoders are all of one kind.
-            let is_first = missing == 1 || self.pass == Pass::Encoder;
-            if is_first == decoding && pass_of(choice, pager) == self.pass {
+            // Texts that are read whole are all of one kind.
+            let is_whole = self.options.in_one_step || self.pass == Pass::Encoder;
+            let decodes = missing == 1 && !is_whole;
+            if decodes == decoding && pass_of(choice, pager) == self.pass {
                 self.plan_share(index, pager, copies);
             }
             index += 1;
@@ -97,7 +98,8 @@ impl Scheduler {
             Pass::Encoder => (self.whole_input(choice), 0),
             _ => self.next_tokens(choice, first),
         };
-        if end == first {
+        let is_short = self.options.in_one_step && end < choice.computable();
+        if end == first || is_short {
             return;
         }
         // An encoder's step writes no token of the sequence.

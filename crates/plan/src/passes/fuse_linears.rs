@@ -1,13 +1,17 @@
 //! Owns the fusion of neighbouring projections that read the same input into one with stacked weights.
 
 use crate::buffer::{BufferId, Slice};
-use crate::op::{Linear, Op};
+use crate::op::{KvSource, Linear, Op};
 use crate::plan::{Node, Plan};
 use crate::weight::{Weight, WeightId};
 use std::ops::Range;
 
 pub fn qkv(plan: &mut Plan) -> usize {
-    fuse(plan, |op| matches!(op, Op::RopeKvWrite(_) | Op::QkNorm(_)))
+    fuse(plan, |op| match op {
+        Op::RopeKvWrite(_) | Op::QkNorm(_) => true,
+        Op::Attention(attention) => matches!(attention.kv, KvSource::Rows { .. }),
+        _ => false,
+    })
 }
 
 pub fn gate_up(plan: &mut Plan) -> usize {

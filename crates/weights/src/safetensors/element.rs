@@ -9,17 +9,19 @@ pub enum Element {
     BF16,
     F8E4M3,
     I32,
+    I64,
     U32,
     U8,
 }
 
 impl Element {
-    const ALL: [Element; 7] = [
+    const ALL: [Element; 8] = [
         Element::F32,
         Element::F16,
         Element::BF16,
         Element::F8E4M3,
         Element::I32,
+        Element::I64,
         Element::U32,
         Element::U8,
     ];
@@ -31,6 +33,7 @@ impl Element {
             Element::BF16 => "BF16",
             Element::F8E4M3 => "F8_E4M3",
             Element::I32 => "I32",
+            Element::I64 => "I64",
             Element::U32 => "U32",
             Element::U8 => "U8",
         }
@@ -42,6 +45,7 @@ impl Element {
 
     pub const fn bytes(self) -> usize {
         match self {
+            Element::I64 => 8,
             Element::F32 | Element::I32 | Element::U32 => 4,
             Element::F16 | Element::BF16 => 2,
             Element::F8E4M3 | Element::U8 => 1,
@@ -54,7 +58,7 @@ impl Element {
             Element::F32 => Some(DType::F32),
             Element::F16 => Some(DType::F16),
             Element::BF16 => Some(DType::BF16),
-            Element::F8E4M3 | Element::I32 | Element::U32 | Element::U8 => None,
+            Element::F8E4M3 | Element::I32 | Element::I64 | Element::U32 | Element::U8 => None,
         }
     }
 }

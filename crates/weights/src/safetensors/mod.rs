@@ -27,6 +27,9 @@ pub struct Safetensors {
     by_name: HashMap<String, usize>,
 }
 
+/// 0, 1, 2 ...: no weights, but older versions of transformers wrote them into every BERT's file.
+const COUNTED_POSITIONS: [&str; 2] = ["embeddings.position_ids", "bert.embeddings.position_ids"];
+
 /// Where a tensor's bytes come from.
 enum Content {
     /// A tensor of the files, as it is.
@@ -61,6 +64,7 @@ impl Safetensors {
             let (info, content) = match packed.tensors.remove(&index) {
                 Some((info, packed)) => (info, Content::Packed(packed)),
                 None if packed.read_with_others.contains(&index) => continue,
+                None if COUNTED_POSITIONS.contains(&&*stored.name) => continue,
                 None => {
                     let dtype = stored.element.dense();
                     let dtype = dtype.ok_or_else(|| unexplained(stored, quantization))?;
