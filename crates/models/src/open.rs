@@ -11,7 +11,7 @@ use mettle_tensor::{DType, TensorInfo, TensorSource};
 use mettle_weights::gguf::PartName;
 use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -265,10 +265,14 @@ pub(crate) fn config_type(config: &Value) -> DType {
 /// Seeded random weights. Vectors (norms, biases) are F32, as quantized files store them.
 fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
     let plans = spec.plans("random", dtype, KvElement::F16);
-    let tensors = plans.iter().flat_map(Plan::tensors);
-    // An encoder and a decoder share some.
-    let tensors: BTreeMap<String, TensorInfo> = tensors.map(|t| (t.name.clone(), t)).collect();
-    let mut tensors: Vec<TensorInfo> = tensors.into_values().collect();
+    let mut tensors: Vec<TensorInfo> = Vec::new();
+    let mut seen = HashSet::new();
+    for tensor in plans.iter().flat_map(Plan::tensors) {
+        // An encoder and a decoder share some.
+        if seen.insert(tensor.name.clone()) {
+            tensors.push(tensor);
+        }
+    }
     for tensor in &mut tensors {
         if tensor.shape.len() == 1 {
             tensor.dtype = DType::F32;
