@@ -310,7 +310,8 @@ pub struct ServerArgs {
     /// How the model marks its reasoning: auto, none, deepseek_r1, qwen3 (auto: by its template)
     #[arg(long, value_name = "FORMAT")]
     pub reasoning_parser: Option<String>,
-    /// How hidden states become an embedding where a request says nothing: last, mean (last)
+    /// How hidden states become an embedding where a request says nothing: auto, last, mean, cls (auto: as the model's files
+    /// say; else last, of encoders mean)
     #[arg(long, value_name = "POOLING")]
     pub pooling: Option<String>,
     /// Accepted for vLLM's sake: tools are always on

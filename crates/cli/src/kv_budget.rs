@@ -33,6 +33,13 @@ pub struct Wanted {
 }
 
 pub fn budget(layout: &PageLayout, wanted: &Wanted, free: u64) -> Result<KvBudget, ConfigError> {
+    if layout.groups.is_empty() {
+        // An encoder keeps nothing.
+        return Ok(KvBudget {
+            pages: 0,
+            context: wanted.context,
+        });
+    }
     let page = layout.page_bytes as u64;
     // The number of pages matters to `pages_at_most` only in `pages()`.
     let footprint = Footprint::new(layout.clone(), 0, wanted.chunk);
@@ -137,6 +144,19 @@ mod tests {
         check(several, 1 << 30, 256, 2048);
         // A quarter of 20 MB is 160 pages.
         check(several, 20 << 20, 160, 2048);
+    }
+
+    #[test]
+    fn a_model_without_a_cache_gets_none() {
+        let asked = Wanted {
+            memory: Some(10 << 20),
+            ..wanted(512)
+        };
+        let none = KvBudget {
+            pages: 0,
+            context: 512,
+        };
+        assert_eq!(budget(&PageLayout::new(&[], 32), &asked, 0), Ok(none));
     }
 
     #[test]

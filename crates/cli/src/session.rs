@@ -49,6 +49,8 @@ pub struct Session {
     /// `cpu`, `metal`, `cuda` or `emulator`.
     pub device: &'static str,
     pub memory: MemoryUse,
+    /// Tokens of a step.
+    pub batched_tokens: usize,
     pub load_time: Duration,
 }
 
@@ -80,12 +82,13 @@ impl Session {
             device,
         } = prepared?;
         let memory = executable.memory();
+        let batched_tokens = executable.bounds().tokens;
         let engine = Engine::start(
             executable,
             EngineOptions {
                 max_sequences: load.sequences,
                 max_queue: load.queue,
-                max_batched_tokens: settings.max_num_batched_tokens,
+                max_batched_tokens: batched_tokens,
                 prefix_cache: settings.prefix_cache,
                 decoder_start: model.decoder_start(),
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
@@ -103,6 +106,7 @@ impl Session {
             backend_reason,
             device,
             memory,
+            batched_tokens,
             load_time: start.elapsed(),
         })
     }
@@ -251,7 +255,13 @@ fn prepare(
     }
     let budget = kv_budget::budget(&layout, &wanted, free)?;
     let cache_bytes = (budget.pages * layout.page_bytes) as u64;
-    let bounds = plans[0].bounds(settings.max_num_batched_tokens, load.sequences);
+    // What no cache keeps is computed in one step, and so is what an encoder reads.
+    let at_least = match layout.groups.is_empty() || plans.len() > 1 {
+        true => budget.context,
+        false => 0,
+    };
+    let tokens = settings.max_num_batched_tokens.max(at_least);
+    let bounds = plans[0].bounds(tokens, load.sequences);
     let options = PrepareOptions {
         bounds,
         kv_pages: budget.pages,

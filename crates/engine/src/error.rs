@@ -61,7 +61,9 @@ pub enum EngineError {
         "the executable can give neither logits, which sampling on the host needs, nor hidden states"
     )]
     NoLogits,
-    #[error("this model only makes embeddings: it has no head that could choose a token")]
+    #[error(
+        "this model only makes embeddings (mettle serve, /v1/embeddings): it cannot choose a token"
+    )]
     OnlyPools,
     #[error("this model gives no hidden states on this device, which pooling needs")]
     NoHidden,

@@ -182,5 +182,6 @@ fn pieces(metadata: &Metadata) -> Result<GgufPieces> {
         cls: token_id(metadata, "cls_token_id")?,
         separator: token_id(metadata, "seperator_token_id")?,
         add_separator: metadata.get_bool("tokenizer.ggml.add_sep_token")?,
+        lowercase: metadata.get_bool("tokenizer.ggml.normalizer.lowercase")?,
     })
 }

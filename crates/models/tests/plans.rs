@@ -278,7 +278,9 @@ fn every_plan_prints_with_passes_on_and_off() {
                     "{name}: {} lines",
                     text.lines().count()
                 );
-                for l in text.lines() { assert!(l.len() < 400, "{name}: {l}"); }
+                for l in text.lines() {
+                    assert!(l.len() < 400, "{name}: {l}");
+                }
                 serde_json::to_string(&report).unwrap();
             }
         }

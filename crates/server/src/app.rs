@@ -58,6 +58,8 @@ pub struct AppOptions {
     pub max_logprobs: usize,
     /// How hidden states become an embedding where a request says nothing.
     pub pooling: Pooling,
+    /// Whether an embedding gets length 1 where a request says nothing.
+    pub normalize: bool,
     /// When an answer is too late.
     pub request_timeout: Option<Duration>,
     pub facts: EngineFacts,
@@ -89,6 +91,7 @@ impl AppOptions {
             allowed_origins: vec!["*".to_owned()],
             max_logprobs: MAX_LOGPROBS,
             pooling: Pooling::Last,
+            normalize: true,
             request_timeout: None,
             facts: EngineFacts::default(),
             page: None,
@@ -99,6 +102,8 @@ impl AppOptions {
         }
     }
 }
+
+const ONLY_EMBEDS: &str = "this model only makes embeddings: use /v1/embeddings";
 
 pub struct App {
     pub(crate) engine: EngineHandle,
@@ -151,6 +156,15 @@ impl App {
                 Err(ApiError::UnknownModel(name.to_owned()))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The same, for a request that is to be answered with tokens.
+    pub(crate) fn check_generating_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
+        self.check_model(asked)?;
+        match self.engine.limits().gives_logits {
+            true => Ok(()),
+            false => Err(ApiError::bad("model", ONLY_EMBEDS)),
         }
     }
 

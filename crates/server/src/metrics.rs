@@ -19,7 +19,8 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
 fn text(app: &App) -> String {
     let stats = app.engine.stats();
     let mut page = Page::new(app.model_name());
-    let used = stats.blocks_used as f64 / stats.blocks_total as f64;
+    // An encoder has no cache of which any could be used.
+    let used = stats.blocks_used as f64 / stats.blocks_total.max(1) as f64;
     for (name, help, value) in [
         (
             "num_requests_running",

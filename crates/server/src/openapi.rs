@@ -215,7 +215,7 @@ pub fn texts_schema() -> Schema {
     one_of.item(list(plain(Type::String))).build().into()
 }
 
-fn one_of(words: [&str; 2]) -> Schema {
+fn one_of<const N: usize>(words: [&str; N]) -> Schema {
     let text = ObjectBuilder::new().schema_type(Type::String);
     text.enum_values(Some(words)).build().into()
 }
@@ -225,7 +225,7 @@ pub fn encoding_schema() -> Schema {
 }
 
 pub fn pooling_schema() -> Schema {
-    one_of(["last", "mean"])
+    one_of(["last", "mean", "cls"])
 }
 
 /// Numbers, or the same as base64.

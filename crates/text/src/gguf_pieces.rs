@@ -21,6 +21,8 @@ pub struct GgufPieces {
     pub separator: Option<u32>,
     /// `add_sep_token`
     pub add_separator: Option<bool>,
+    /// `normalizer.lowercase`: case does not matter to a WordPiece vocabulary.
+    pub lowercase: Option<bool>,
 }
 
 /// How many sentinels T5 has.
@@ -74,8 +76,14 @@ impl GgufPieces {
             vocab.check_role(role, id)?;
         }
         let roles = vocab.roles();
-        let (add_bos, add_separator) = (vocab.add_bos, self.add_separator);
-        let words = WordPieces::from_gguf(vocab.tokens, &vocab.token_types, roles.unknown)?;
+        // Newer files call the separator behind a text EOS, and speak by the other key of the one between two texts.
+        let add_end = match (self.add_separator, vocab.add_eos) {
+            (None, None) => None,
+            (separator, eos) => Some(separator == Some(true) || eos == Some(true)),
+        };
+        let add_bos = vocab.add_bos;
+        let mut words = WordPieces::from_gguf(vocab.tokens, &vocab.token_types, roles.unknown)?;
+        words.lowercase = self.lowercase.unwrap_or(words.lowercase);
         let roles = Roles {
             bos: self.cls.or(roles.bos).or(words.id_of("[CLS]")),
             eos: self.separator.or(roles.eos).or(words.id_of("[SEP]")),
@@ -84,7 +92,7 @@ impl GgufPieces {
         };
         let ends = Ends::new(
             add_bos.unwrap_or(roles.bos.is_some()),
-            add_separator.unwrap_or(roles.eos.is_some()),
+            add_end.unwrap_or(roles.eos.is_some()),
             &roles,
         )?;
         let (pipeline, vocabulary) = words.build()?;

@@ -12,10 +12,12 @@ pub(crate) struct WordPieces {
     /// In BERT's own spelling, with `##` before what continues a word.
     tokens: Vec<(String, Kind)>,
     pub(crate) unknown: u32,
-    lowercase: bool,
+    pub(crate) lowercase: bool,
 }
 
 const CONTINUES: &str = "##";
+/// The type of the placeholders that fill a table's last rows.
+const UNUSED: i32 = 5;
 
 impl WordPieces {
     pub(crate) fn from_gguf(
@@ -48,10 +50,12 @@ impl WordPieces {
                 spelled.len()
             )));
         };
-        // The format does not say whether case matters. Where it does not, no word has capitals.
-        let words = spelled.iter().filter(|(_, kind)| *kind == Kind::Normal);
-        let words = words.filter(|(text, _)| !text.starts_with("[unused"));
-        let mut letters = words.flat_map(|(text, _)| text.bytes());
+        // Older files do not say whether case matters. Where it does not, no word has capitals.
+        let words = spelled.iter().enumerate();
+        let words = words.filter(|(_, (_, kind))| *kind == Kind::Normal);
+        let words = words.filter(|(index, _)| types.get(*index) != Some(&UNUSED));
+        let words = words.filter(|(_, (text, _))| !text.starts_with("[unused"));
+        let mut letters = words.flat_map(|(_, (text, _))| text.bytes());
         let lowercase = !letters.any(|byte| byte.is_ascii_uppercase());
         Ok(Self {
             tokens: spelled,

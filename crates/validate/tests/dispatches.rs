@@ -10,7 +10,7 @@ use mettle_validate::{Runner, RunnerOptions};
 fn every_kernel_of_the_plan_runs_and_no_other() {
     let path = common::fixtures().join("models/llama31-q8_0/model.gguf");
     let model = common::open(&path, KvElement::F16);
-    let layers = model.spec.decoder().unwrap().layers as u64;
+    let layers = model.spec.layers() as u64;
     let linear = |name: &str| format!("linear/{name}/{}", Isa::detect().name());
     let mut runner = Runner::new(&model, &CpuBackend::new(2), RunnerOptions::new(64)).unwrap();
     assert!(runner.executable().dispatches().is_empty());

@@ -52,7 +52,7 @@ fn quantized_and_half_weights() {
 fn every_kernel_of_the_plan_runs_and_no_other() {
     let path = fixtures().join("models/qwen3/model.gguf");
     let model = open(&path, KvElement::F16);
-    let layers = model.spec.decoder().unwrap().layers as u64;
+    let layers = model.spec.layers() as u64;
     let backend = backend(0, DeviceProfile::apple(10));
     let mut runner = Runner::new(&model, &backend, RunnerOptions::new(64)).unwrap();
     assert!(

@@ -208,7 +208,7 @@ fn every_kernel_of_a_mixture_runs_and_no_other() {
     let mut runner = Runner::new(&model, &CpuBackend::new(2), RunnerOptions::new(64)).unwrap();
     runner.step(&[1, 2, 3], 0).unwrap();
     let ran = runner.executable().dispatches();
-    let layers = model.spec.decoder().unwrap().layers as u64;
+    let layers = model.spec.layers() as u64;
     for kernel in ["moe_route", "moe_experts", "sigmoid_gate", "silu_mul"] {
         assert_eq!(ran[kernel], layers, "{kernel}");
     }

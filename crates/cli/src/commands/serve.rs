@@ -7,7 +7,9 @@ use crate::interrupt::{self, Interrupt};
 use crate::session::{Load, PAGE_TOKENS, Session};
 use crate::terminal::{bytes, note, paint};
 use anyhow::Context;
-use mettle_server::{App, AppOptions, Asset, EngineFacts, ReasoningFormat, ToolFormat, serve};
+use mettle_server::{
+    App, AppOptions, Asset, EngineFacts, Pooling, ReasoningFormat, ToolFormat, serve,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -67,7 +69,8 @@ fn app(session: &Session, settings: &Settings) -> App {
         api_keys: settings.api_keys.clone(),
         tool_format: tool_format(session, settings),
         reasoning_format: reasoning_format(session, settings),
-        pooling: settings.pooling,
+        pooling: pooling(session, settings),
+        normalize: session.model.sentence.normalize.unwrap_or(true),
         allowed_origins: settings.allowed_origins.clone(),
         max_logprobs: settings.max_logprobs,
         request_timeout: settings.request_timeout,
@@ -77,6 +80,25 @@ fn app(session: &Session, settings: &Settings) -> App {
         ..AppOptions::new("")
     };
     App::new(session.engine.clone(), session.tokenizer.clone(), options)
+}
+
+/// As asked for, as the model's files say, or as most of its kind do.
+fn pooling(session: &Session, settings: &Settings) -> Pooling {
+    let own = session.model.sentence.pooling;
+    let own = own.and_then(|pooling| match pooling {
+        mettle_plan::Pooling::Mean => Some(Pooling::Mean),
+        mettle_plan::Pooling::Last => Some(Pooling::Last),
+        mettle_plan::Pooling::First => Some(Pooling::First),
+        // Of patches of an image.
+        mettle_plan::Pooling::MeanOf(_) => None,
+    });
+    settings
+        .pooling
+        .or(own)
+        .unwrap_or(match session.engine.limits().gives_logits {
+            true => Pooling::Last,
+            false => Pooling::Mean,
+        })
 }
 
 fn page(path: &str) -> Option<Asset> {
@@ -111,7 +133,7 @@ fn facts(session: &Session, settings: &Settings) -> EngineFacts {
         backend_reason: session.backend_reason.clone(),
         device: session.device.to_owned(),
         max_num_seqs: settings.max_num_seqs,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
+        max_num_batched_tokens: session.batched_tokens,
         page_tokens: PAGE_TOKENS,
         weight_bytes: memory.weight_bytes as u64,
         kv_bytes: memory.kv_bytes as u64,
@@ -170,18 +192,30 @@ fn banner(session: &Session, settings: &Settings, address: SocketAddr) {
         bytes(memory.scratch_bytes as u64)
     ));
     note(&format!("page      {url}/"));
-    let embeddings = match session.engine.limits().gives_hidden {
-        true => " /v1/embeddings",
-        false => "",
-    };
-    note(&format!(
-        "routes    {url}/v1/chat/completions /v1/completions /v1/responses /v1/messages{embeddings} /v1/models /metrics"
-    ));
+    let limits = session.engine.limits();
+    let mut routes = Vec::new();
+    if limits.gives_logits {
+        routes.extend([
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/responses",
+            "/v1/messages",
+        ]);
+    }
+    if limits.gives_hidden {
+        routes.push("/v1/embeddings");
+    }
+    routes.extend(["/v1/models", "/metrics"]);
+    note(&format!("routes    {url}{}", routes.join(" ")));
     let key = match settings.api_keys.is_empty() {
         true => "",
         false => " -H 'Authorization: Bearer KEY'",
     };
     let (path, body) = match session.template {
+        _ if !limits.gives_logits => (
+            "embeddings",
+            r#"{"input": "What is the capital of Germany?"}"#,
+        ),
         Some(_) => (
             "chat/completions",
             r#"{"messages": [{"role": "user", "content": "What is the capital of Germany?"}]}"#,

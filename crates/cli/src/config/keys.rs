@@ -192,7 +192,7 @@ pub const KEYS: &[Key] = &[
         "auto",
         "",
     ),
-    key("pooling", "--pooling", &["METTLE_POOLING"], "last", ""),
+    key("pooling", "--pooling", &["METTLE_POOLING"], "auto", ""),
     key(
         "hub-endpoint",
         "",

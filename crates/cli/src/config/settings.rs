@@ -77,8 +77,8 @@ pub struct Settings {
     pub request_timeout: Option<Duration>,
     pub tool_call_parser: ToolParser,
     pub reasoning_parser: ReasoningParser,
-    /// Of embeddings.
-    pub pooling: Pooling,
+    /// Of embeddings; absent: the model's own.
+    pub pooling: Option<Pooling>,
     pub hub_endpoint: String,
     pub hub_token: Option<String>,
     pub offline: bool,
@@ -173,7 +173,12 @@ impl Settings {
             pooling: one_of(
                 config,
                 "pooling",
-                &[("last", Pooling::Last), ("mean", Pooling::Mean)],
+                &[
+                    ("auto", None),
+                    ("last", Some(Pooling::Last)),
+                    ("mean", Some(Pooling::Mean)),
+                    ("cls", Some(Pooling::First)),
+                ],
             )?,
             hub_endpoint: text("hub-endpoint").trim_end_matches('/').to_owned(),
             hub_token: Some(text("hub-token")).filter(|token| !token.is_empty()),

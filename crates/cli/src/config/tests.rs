@@ -126,7 +126,7 @@ fn the_table_shows_every_setting_and_hides_secrets() {
         request-timeout          (never)                      default
         tool-call-parser         auto                         default
         reasoning-parser         auto                         default
-        pooling                  last                         default
+        pooling                  auto                         default
         hub-endpoint             https://huggingface.co       default
         hub-token                (set)                        environment HF_TOKEN
         offline                  off                          default

@@ -72,7 +72,7 @@ const UNBUILT: [&str; 5] = [
 /// Reads a request that is for a conversation, and checks what the engine does not know.
 pub fn parse(fields: &Fields<'_>, app: &App) -> Result<Conversation, ApiError> {
     let model: Option<String> = fields.get("model", "a string")?;
-    app.check_model(model.as_deref())?;
+    app.check_generating_model(model.as_deref())?;
     if let Some(field) = UNBUILT.into_iter().find(|name| fields.says_something(name)) {
         return Err(ApiError::bad(field, format!("{field} is not supported")));
     }

@@ -23,7 +23,7 @@ pub struct PromptJob {
 
 impl CompletionRequest {
     pub fn jobs(&self, app: &App) -> Result<Vec<PromptJob>, ApiError> {
-        app.check_model(self.model.as_deref())?;
+        app.check_generating_model(self.model.as_deref())?;
         let form = self.constraint.form()?;
         let constraint = form.map(|form| form.compile(app)).transpose()?;
         let options = self.generation.answer_options()?;

@@ -48,10 +48,16 @@ pub async fn create(
             vectors[index] = end.pooled.clone();
         }
     }
+    let normalized = request.normalize.unwrap_or(app.options.normalize);
     let embedding = |(index, vector): (usize, Option<Vec<f32>>)| {
         // Without one it was aborted from inside: the server is going down.
         let vector = vector.ok_or_else(|| ApiError::Unavailable("the request was cut off".into()));
-        Ok(Embedding::new(index, vector?, &request))
+        Ok(Embedding::new(
+            index,
+            vector?,
+            normalized,
+            request.encoding_format,
+        ))
     };
     let data = vectors.into_iter().enumerate().map(embedding);
     Ok(Json(EmbeddingResponse {

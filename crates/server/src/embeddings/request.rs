@@ -26,17 +26,16 @@ pub struct EmbeddingRequest {
     pub encoding_format: Encoding,
     /// Refused: the model was not trained to have its vectors cut.
     pub dimensions: Option<i64>,
-    /// `last` or `mean`; the server's own where nothing is said.
+    /// `last`, `mean` or `cls` (the first token); the model's own or the server's where nothing is said.
     #[schema(schema_with = crate::openapi::pooling_schema)]
     pub pooling: Option<Pooling>,
-    /// Vectors have length 1.
-    #[schema(default = true)]
-    #[serde(default)]
-    pub normalize: bool,
+    /// Vectors have length 1; as the model's files say where nothing is said, else true.
+    pub normalize: Option<bool>,
     #[schema(default = true)]
     #[serde(default)]
     pub add_special_tokens: bool,
-    /// Of a longer input only the last so many tokens count; -1: as many as the context holds.
+    /// Of a longer input only the last so many tokens count, of an encoder's the first and its last; -1: as many as the
+    /// context holds.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     /// Lower numbers run sooner.
@@ -71,9 +70,13 @@ impl EmbeddingRequest {
             pooling: one_of(
                 fields,
                 "pooling",
-                [("last", Pooling::Last), ("mean", Pooling::Mean)],
+                [
+                    ("last", Pooling::Last),
+                    ("mean", Pooling::Mean),
+                    ("cls", Pooling::First),
+                ],
             )?,
-            normalize: fields.flag("normalize", true)?,
+            normalize: fields.get("normalize", "true or false")?,
             add_special_tokens: fields.flag("add_special_tokens", true)?,
             truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
             priority: priority(fields)?,
@@ -126,7 +129,13 @@ impl EmbeddingRequest {
         let limits = app.engine.limits();
         if let Some(tokens) = self.truncate_prompt_tokens {
             let keep = usize::try_from(tokens).unwrap_or(limits.context);
-            ids.drain(..ids.len().saturating_sub(keep));
+            let surplus = ids.len().saturating_sub(keep);
+            // An encoder's first token stands for the text, and the last one ends it.
+            let start = match limits.gives_logits {
+                true => 0,
+                false => keep - 1,
+            };
+            ids.drain(start..start + surplus);
         }
         let pooling = self.pooling.unwrap_or(app.options.pooling);
         let timeout = app.options.request_timeout;
@@ -175,12 +184,14 @@ fn refusal(index: usize, error: EngineError) -> ApiError {
 }
 
 /// A field that is one of a few words.
-fn one_of<T: Copy>(
+fn one_of<T: Copy, const N: usize>(
     fields: &Fields<'_>,
     name: &str,
-    words: [(&str, T); 2],
+    words: [(&str, T); N],
 ) -> Result<Option<T>, ApiError> {
-    let expected = format!("{:?} or {:?}", words[0].0, words[1].0);
+    let quoted = words.map(|(word, _)| format!("{word:?}"));
+    let (last, others) = quoted.split_last().expect("there are words");
+    let expected = format!("{} or {last}", others.join(", "));
     let Some(given) = fields.get::<String>(name, &expected)? else {
         return Ok(None);
     };

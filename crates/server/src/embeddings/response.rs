@@ -1,7 +1,7 @@
 //! Owns embeddings on the wire: a vector as numbers or as base64, of length 1 or as the model gave it.
 
 use super::base64;
-use super::request::{EmbeddingRequest, Encoding};
+use super::request::Encoding;
 use crate::usage::Usage;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -34,14 +34,19 @@ pub enum Vector {
 }
 
 impl Embedding {
-    pub fn new(index: usize, mut vector: Vec<f32>, request: &EmbeddingRequest) -> Embedding {
-        if request.normalize {
+    pub fn new(
+        index: usize,
+        mut vector: Vec<f32>,
+        normalized: bool,
+        encoding: Encoding,
+    ) -> Embedding {
+        if normalized {
             normalize(&mut vector);
         }
         Embedding {
             object: "embedding",
             index,
-            embedding: match request.encoding_format {
+            embedding: match encoding {
                 Encoding::Float => Vector::Numbers(vector),
                 Encoding::Base64 => {
                     let bytes: Vec<u8> = vector.iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -57,7 +57,7 @@ struct Turn {
 /// Reads what both routes have: the conversation, without how to answer it.
 pub fn parse_conversation(fields: &Fields<'_>, app: &App) -> Result<Conversation, ApiError> {
     let model: Option<String> = fields.get("model", "a string")?;
-    app.check_model(model.as_deref())?;
+    app.check_generating_model(model.as_deref())?;
     let turns: Option<Vec<Turn>> = fields.get(
         "messages",
         "a list of messages, each with a role and a content",

@@ -74,7 +74,7 @@ const UNBUILT: [&str; 4] = [
 
 pub fn parse(fields: &Fields<'_>, app: &App) -> Result<(Conversation, Repeated), ApiError> {
     let model: Option<String> = fields.get("model", "a string")?;
-    app.check_model(model.as_deref())?;
+    app.check_generating_model(model.as_deref())?;
     if let Some(field) = UNBUILT.into_iter().find(|name| fields.says_something(name)) {
         let message = format!("{field} is not supported: responses are not kept");
         return Err(ApiError::bad(field, message));

@@ -256,8 +256,10 @@ fn wrong_requests_are_refused_with_the_numbers() {
     );
     refused(
         &server,
-        json!({"input": "a", "pooling": "cls"}),
-        expect![[r#"400 BadRequestError pooling: pooling must be "last" or "mean", found "cls""#]],
+        json!({"input": "a", "pooling": "max"}),
+        expect![[
+            r#"400 BadRequestError pooling: pooling must be "last", "mean" or "cls", found "max""#
+        ]],
     );
     refused(
         &server,
