@@ -223,9 +223,15 @@ impl EngineHandle {
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|live| EngineError::QueueFull { live, limit })?;
         let abort = Arc::new(AbortFlags::new(request.n));
-        let stream = RequestStream::new(reader, abort.clone(), request.prompt.len(), request.n);
-        let seed = request.sampling.seed.unwrap_or_else(random_seed);
         let start = shared.limits.encoder.map(|encoder| encoder.start);
+        let stream = RequestStream::new(
+            reader,
+            abort.clone(),
+            request.prompt.len(),
+            start.is_some(),
+            request.n,
+        );
+        let seed = request.sampling.seed.unwrap_or_else(random_seed);
         let job = Job::new(
             request,
             seed,
