@@ -1,4 +1,4 @@
-//! Owns BERT and its kin (MiniLM, BGE, E5): an encoder that sees a text at once and gives a vector for each token.
+//! Owns BERT and its kin (MiniLM, BGE): an encoder that sees a text at once and gives a vector for each token.
 
 use crate::bert_names::BertNames;
 use crate::config::Config;

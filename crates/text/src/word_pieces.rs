@@ -134,6 +134,17 @@ mod tests {
     }
 
     #[test]
+    fn capitals_of_placeholders_mean_nothing() {
+        let tokens = ["[UNK]", "▁the", "▁[PAD2]"].map(str::to_owned).to_vec();
+        let lowercase = |types| {
+            let words = WordPieces::from_gguf(tokens.clone(), types, None);
+            words.unwrap().lowercase
+        };
+        assert!(lowercase(&[3, 1, UNUSED]));
+        assert!(!lowercase(&[3, 1, 1]));
+    }
+
+    #[test]
     fn capitals_in_words_mean_that_case_matters() {
         let lowercase = |token: &str| {
             let tokens = ["[UNK]", "[MASK]", token].map(str::to_owned).to_vec();

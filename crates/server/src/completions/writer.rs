@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::usage::{Ending, Usage};
 use mettle_engine::{Answer, AnswerEvent, Piece, TokenLogprobs};
+use mettle_text::Detokenizer;
 use std::sync::Arc;
 
 /// Turns events into parts of choices, and counts tokens.

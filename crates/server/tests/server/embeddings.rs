@@ -82,16 +82,21 @@ fn pooling_and_length_are_as_asked_for() {
         &ask(json!({"pooling": "mean"})),
         &of_length_one(&mean(&INPUT)),
     );
+    let first = json!({"normalize": false, "pooling": "cls"});
+    assert_eq!(ask(first), last(&INPUT[..1]));
     // The server's own way, where nothing is said.
     let server = Server::with(Setup {
         options: AppOptions {
             pooling: Pooling::Mean,
+            normalize: false,
             ..options()
         },
         ..Setup::default()
     });
-    let answer = embed(&server, json!({"input": INPUT, "normalize": false}));
+    let answer = embed(&server, json!({"input": INPUT}));
     assert_eq!(vector(&answer["data"][0]), mean(&INPUT));
+    let answer = embed(&server, json!({"input": INPUT, "normalize": true}));
+    near(&vector(&answer["data"][0]), &of_length_one(&mean(&INPUT)));
     let other = json!({"input": INPUT, "normalize": false, "pooling": "last"});
     assert_eq!(vector(&embed(&server, other)["data"][0]), last(&INPUT));
 }

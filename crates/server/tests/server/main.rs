@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod connections;
 mod embeddings;
+mod encoder;
 mod fixture_model;
 mod fuzz;
 mod lifecycle;

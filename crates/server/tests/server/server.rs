@@ -39,8 +39,11 @@ pub struct Setup {
     /// How long a stopping server waits for its requests.
     pub drain: Duration,
     pub hook: Box<dyn FnMut(u64) -> MockStep + Send>,
-    /// In place of the mock, with the same vocabulary and as many pages.
+    /// In place of the mock, with the same vocabulary and as many pages, or with a tokenizer and a vocabulary of its own and
+    /// no cache.
     pub executable: Option<Box<dyn Executable>>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub vocabulary: usize,
 }
 
 /// Every message as `role:content;`, and `assistant:` where an answer is to come.
@@ -65,6 +68,8 @@ impl Default for Setup {
             drain: PATIENCE,
             hook: Box::new(|_| MockStep::Run),
             executable: None,
+            tokenizer: None,
+            vocabulary: VOCABULARY,
         }
     }
 }
@@ -90,9 +95,11 @@ impl Server {
     }
 
     pub fn with(setup: Setup) -> Server {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama");
-        let json = std::fs::read(folder.join("tokenizer.json")).unwrap();
-        let tokenizer = Arc::new(Tokenizer::from_json(&json, None).unwrap());
+        let tokenizer = setup.tokenizer.unwrap_or_else(|| {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama");
+            let json = std::fs::read(folder.join("tokenizer.json")).unwrap();
+            Arc::new(Tokenizer::from_json(&json, None).unwrap())
+        });
         let executable: Box<dyn Executable> = match setup.executable {
             Some(executable) => executable,
             None => {
@@ -101,10 +108,14 @@ impl Server {
                 Box::new(mock.with_hook(setup.hook))
             }
         };
+        let pages = match executable.page_layout().groups.is_empty() {
+            true => 0,
+            false => PAGES,
+        };
         let options = EngineOptions {
             max_queue: setup.max_queue,
             max_sequences: setup.max_sequences,
-            ..EngineOptions::new(VOCABULARY, setup.context, PAGES)
+            ..EngineOptions::new(setup.vocabulary, setup.context, pages)
         };
         let engine = Engine::start(executable, options).unwrap();
         let app = Arc::new(App::new(engine.clone(), tokenizer.clone(), setup.options));

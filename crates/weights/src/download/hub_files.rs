@@ -17,13 +17,19 @@ use std::path::{Path, PathBuf};
 pub const COMPLETE: &str = ".complete";
 
 /// What a model may need beside its weights.
-const SIDE_FILES: [&str; 5] = [
+const SIDE_FILES: [&str; 8] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "modules.json",
+    "sentence_bert_config.json",
+    POOLING,
 ];
+
+/// How sentence-transformers makes one vector of a text: the only file of a folder in the repository.
+const POOLING: &str = "1_Pooling/config.json";
 
 /// SentencePiece's own, for repositories that have no tokenizer.json.
 const SENTENCEPIECE_FILES: [&str; 2] = ["tokenizer.model", "spiece.model"];
@@ -141,8 +147,10 @@ impl<'a> Repository<'a> {
         let endpoint = options.hub_endpoint.as_str();
         let url = format!("{endpoint}/api/models/{}?blobs=true", id.repository());
         let mut listing: Listing = http.json(&url)?;
-        // The rest lies in subfolders or has names we would not write to disk; of a model only split parts do.
-        listing.siblings.retain(|f| is_plain_file(f.name()));
+        // The rest lies in subfolders or has names we would not write to disk; of a model only split parts and one small
+        // file do.
+        let is_wanted = |f: &RemoteFile| is_plain_file(f.name()) || f.name() == POOLING;
+        listing.siblings.retain(is_wanted);
         if !listing.sha.chars().all(|c| c.is_ascii_hexdigit()) || listing.sha.is_empty() {
             return Err(WeightsError::Network {
                 url,

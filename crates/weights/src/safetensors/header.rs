@@ -94,13 +94,17 @@ fn json(bytes: &[u8]) -> Result<&[u8]> {
     })
 }
 
+pub fn unsupported(tensor: &str, dtype: String) -> WeightsError {
+    WeightsError::UnsupportedType {
+        tensor: tensor.to_owned(),
+        dtype,
+        supported: "F32, F16, BF16; F8_E4M3, I32, U32 in quantized models".to_owned(),
+    }
+}
+
 fn sized(name: &str, entry: Entry) -> Result<(Element, Vec<usize>, usize)> {
     let Some(element) = Element::from_name(&entry.dtype) else {
-        return Err(WeightsError::UnsupportedType {
-            tensor: name.to_owned(),
-            dtype: entry.dtype,
-            supported: "F32, F16, BF16; F8_E4M3, I32, U32 in quantized models".to_owned(),
-        });
+        return Err(unsupported(name, entry.dtype));
     };
     if entry.shape.len() > MOST_DIMS {
         return Err(malformed(

@@ -8,6 +8,7 @@ mod shards;
 mod tensor_map;
 
 use crate::error::{Result, WeightsError};
+use element::Element;
 use header::Stored;
 pub(crate) use index::Index;
 use mettle_tensor::{TensorInfo, TensorSource, TensorView};
@@ -91,6 +92,10 @@ impl Safetensors {
 }
 
 fn unexplained(stored: &Stored, quantization: Option<&Quantization>) -> WeightsError {
+    // No quantization packs into these.
+    if stored.element == Element::I64 {
+        return header::unsupported(&stored.name, stored.element.name().to_owned());
+    }
     let why = match quantization {
         Some(_) => "which the config's quantization does not explain",
         None => "but the config names no quantization",

@@ -298,6 +298,23 @@ fn refusals_of_the_server_are_explained() {
 }
 
 #[test]
+fn what_makes_a_vector_of_a_text_comes_along() {
+    let server = Repository::default()
+        .small("config.json", b"{}")
+        .small("modules.json", b"[]")
+        .small("1_Pooling/config.json", b"{\"a\":1}")
+        .small("2_Dense/config.json", b"{}")
+        .small("sentence_bert_config.json", b"{}")
+        .large("model.safetensors", &contents(500), Fault::None)
+        .serve();
+    let folder = Client::of(&server).pull("owner/tiny").unwrap();
+    let pooling = std::fs::read(folder.join("1_Pooling/config.json")).unwrap();
+    assert_eq!(pooling, b"{\"a\":1}");
+    assert_eq!(names(&folder).len(), 6);
+    assert!(!folder.join("2_Dense").exists());
+}
+
+#[test]
 fn a_half_fetched_folder_is_no_model() {
     let server = Repository::default()
         .small("config.json", b"{}")

@@ -25,6 +25,17 @@ fn a_single_file_is_read_in_the_order_of_its_bytes() {
 }
 
 #[test]
+fn counted_positions_are_no_tensor() {
+    let header = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+        "bert.embeddings.position_ids":{"dtype":"I64","shape":[1,2],"data_offsets":[4,20]},
+        "z":{"dtype":"F32","shape":[1],"data_offsets":[20,24]}}"#;
+    let opened = Safetensors::from_bytes(file(header, 24), None).unwrap();
+    let names: Vec<&str> = opened.tensors().iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["a", "z"]);
+    assert_eq!(opened.view(1).bytes.len(), 4);
+}
+
+#[test]
 fn a_folder_with_one_file_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
