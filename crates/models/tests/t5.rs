@@ -26,7 +26,10 @@ fn spec(model: &Model) -> &T5Spec {
 #[test]
 fn both_formats_describe_the_same_model() {
     for name in ["t5", "t5-gated"] {
-        let (hf, gguf) = (open(&fixture(name)), open(&fixture(name).join("model.gguf")));
+        let (hf, gguf) = (
+            open(&fixture(name)),
+            open(&fixture(name).join("model.gguf")),
+        );
         let named = |model: &Model| T5Spec {
             names: spec(&hf).names,
             embedding: String::new(),
@@ -40,7 +43,10 @@ fn both_formats_describe_the_same_model() {
             nodes.map(|node| node.op.name()).collect()
         };
         assert_eq!(ops(&hf), ops(&gguf), "{name}");
-        assert_eq!((hf.decoder_start(), gguf.decoder_start()), (Some(0), Some(0)));
+        assert_eq!(
+            (hf.decoder_start(), gguf.decoder_start()),
+            (Some(0), Some(0))
+        );
         assert_eq!((&hf.eos_ids[..], &gguf.eos_ids[..]), (&[1][..], &[1][..]));
         let (a, b) = (hf.tokenizer().unwrap(), gguf.tokenizer().unwrap());
         assert_eq!((a.eos(), a.vocab_size()), (b.eos(), b.vocab_size()));
@@ -114,7 +120,11 @@ fn the_embedding_goes_by_any_of_its_names() {
         "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
     ));
     for (tensors, table, head) in [
-        (renamed, "decoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+        (
+            renamed,
+            "decoder.embed_tokens.weight",
+            "decoder.embed_tokens.weight",
+        ),
         (doubled, "shared.weight", "lm_head.weight"),
     ] {
         let file = Listed(tensors);
@@ -205,5 +215,8 @@ fn configs_are_read_strictly() {
     for key in keys {
         older.as_object_mut().unwrap().remove(key);
     }
-    assert_eq!(t5::from_hf(&older).unwrap(), t5::from_hf(&config()).unwrap());
+    assert_eq!(
+        t5::from_hf(&older).unwrap(),
+        t5::from_hf(&config()).unwrap()
+    );
 }

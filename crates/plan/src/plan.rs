@@ -300,7 +300,6 @@ impl Plan {
             expert_assignments: tokens * experts_a_token.max().unwrap_or(0),
             media_patches: rows(Dim::MediaPatches),
             media_rows: rows(Dim::MediaRows),
-            encoder_tokens: rows(Dim::EncoderTokens),
             logit_rows: match self.logits {
                 Some(_) => bounds.logit_rows,
                 // What is asked for is no wider than what all tokens have anyway.

@@ -265,13 +265,22 @@ proptest! {
 /// Every kind of tokenizer has its own idea of what the start of a text loses.
 #[test]
 fn a_whole_text_in_pieces_is_what_decoding_gives() {
-    let texts = ["hello there", " two  spaces ", "", "   ", "x", "über\u{2581}all"];
+    let texts = [
+        "hello there",
+        " two  spaces ",
+        "",
+        "   ",
+        "x",
+        "über\u{2581}all",
+    ];
     for kind in fixture::PIECE_KINDS {
         for (format, tokenizer) in fixture::piece_formats(kind) {
             let tokenizer = Arc::new(tokenizer);
             for text in texts {
                 for (special, skip) in [(false, false), (true, true), (true, false)] {
-                    let ids = tokenizer.encode(text, SpecialTokens::Parse, special).unwrap();
+                    let ids = tokenizer
+                        .encode(text, SpecialTokens::Parse, special)
+                        .unwrap();
                     let mut whole = Detokenizer::of_whole_text(tokenizer.clone(), skip);
                     let mut found = String::new();
                     for id in &ids {
