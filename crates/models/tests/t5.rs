@@ -73,8 +73,54 @@ fn the_plans_are_a_decoder_and_its_encoder() {
     let plans = t5::from_hf(&config).unwrap();
     let plans = plans.plans("tiny", DType::F32, KvElement::F16);
     assert!(!plans[0].fills_encoder() && plans[1].fills_encoder());
-    expect![[r#""#]].assert_eq(&listing(&plans[0]));
-    expect![[r#""#]].assert_eq(&listing(&plans[1]));
+    expect![[r#"
+        tiny decoder
+        embed shared.weight
+        rms_norm decoder.block.0.layer.0.layer_norm.weight
+        linear decoder.block.0.layer.0.SelfAttention.q.weight
+        linear decoder.block.0.layer.0.SelfAttention.k.weight
+        linear decoder.block.0.layer.0.SelfAttention.v.weight
+        rope_kv_write
+        attention decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight
+        linear decoder.block.0.layer.0.SelfAttention.o.weight
+        elementwise
+        rms_norm decoder.block.0.layer.1.layer_norm.weight
+        linear decoder.block.0.layer.1.EncDecAttention.q.weight
+        cross_attention
+        linear decoder.block.0.layer.1.EncDecAttention.o.weight
+        elementwise
+        rms_norm decoder.block.0.layer.2.layer_norm.weight
+        linear decoder.block.0.layer.2.DenseReluDense.wi.weight
+        elementwise
+        linear decoder.block.0.layer.2.DenseReluDense.wo.weight
+        elementwise
+        gather
+        rms_norm decoder.final_layer_norm.weight
+        elementwise
+        lm_head shared.weight
+    "#]]
+    .assert_eq(&listing(&plans[0]));
+    expect![[r#"
+        tiny encoder
+        embed shared.weight
+        rms_norm encoder.block.0.layer.0.layer_norm.weight
+        linear encoder.block.0.layer.0.SelfAttention.q.weight
+        linear encoder.block.0.layer.0.SelfAttention.k.weight
+        linear encoder.block.0.layer.0.SelfAttention.v.weight
+        attention encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight
+        linear encoder.block.0.layer.0.SelfAttention.o.weight
+        elementwise
+        rms_norm encoder.block.0.layer.1.layer_norm.weight
+        linear encoder.block.0.layer.1.DenseReluDense.wi.weight
+        elementwise
+        linear encoder.block.0.layer.1.DenseReluDense.wo.weight
+        elementwise
+        rms_norm encoder.final_layer_norm.weight
+        linear decoder.block.0.layer.1.EncDecAttention.k.weight
+        linear decoder.block.0.layer.1.EncDecAttention.v.weight
+        rope_kv_write
+    "#]]
+    .assert_eq(&listing(&plans[1]));
 }
 
 /// A file with these tensors, of which nobody reads a byte.
