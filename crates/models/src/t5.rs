@@ -48,7 +48,12 @@ pub struct T5Spec {
 pub fn from_hf(json: &Value) -> Result<T5Spec> {
     let config = Config::new("config.json", json)?;
     config.text("model_type")?;
-    config.ignore(&["output_past", "is_decoder"]);
+    config.ignore(&[
+        "output_past",
+        "is_decoder",
+        "tokenizer_class",
+        "gradient_checkpointing",
+    ]);
     config.must_be("is_encoder_decoder", true)?;
     let gated = match config.text("feed_forward_proj")? {
         "relu" => false,

@@ -116,3 +116,115 @@ impl StepInput {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::GroupPages;
+    use crate::step::{BlockId, ContextLen, GroupTables, TokenRow};
+    use expect_test::{Expect, expect};
+
+    /// An encoder and a decoder, pages of four and eight tokens.
+    fn layout() -> PageLayout {
+        let group = |retention, tokens_per_page| GroupPages {
+            retention,
+            tokens_per_page,
+            pages_per_state: 0,
+        };
+        PageLayout {
+            page_bytes: 1,
+            groups: vec![group(Retention::Full, 4), group(Retention::Encoder, 8)],
+        }
+    }
+
+    /// One sequence of `tokens` from position `first` on, with so many pages of each group and an input so long.
+    fn step(first: u32, tokens: u32, own: u32, encoders: u32, input: u32) -> StepInput {
+        let mut step = StepInput::new(2);
+        step.push_sequence((0..tokens).map(InputToken::Host), first);
+        let pages = |count: u32| (0..count).map(BlockId).collect::<Vec<_>>();
+        let len = ContextLen(first + tokens);
+        step.tables[0].push(0, len, &pages(own));
+        step.tables[1].push(0, ContextLen(input), &pages(encoders));
+        step
+    }
+
+    fn check(fills_encoder: bool, step: &StepInput, expected: Expect) {
+        let limits = StepLimits {
+            plans: 2,
+            fills_encoder,
+            bounds: &Sizes::bounds(16, 2),
+            vocabulary: 100,
+            kv_pages: 10,
+            page_layout: &layout(),
+        };
+        let text = match step.check(&limits) {
+            Ok(()) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_decoder_reads_what_was_encoded() {
+        check(false, &step(4, 1, 2, 2, 9), expect!["fine"]);
+        check(
+            false,
+            &step(4, 1, 2, 1, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 9 tokens"
+            ],
+        );
+        check(
+            false,
+            &step(4, 1, 1, 2, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 5 tokens"
+            ],
+        );
+        check(
+            false,
+            &step(4, 1, 2, 0, 0),
+            expect!["the step is not well formed: sequence 0: nothing was encoded"],
+        );
+    }
+
+    #[test]
+    fn an_encoder_fills_its_own_pages_and_needs_no_others() {
+        check(true, &step(0, 9, 0, 2, 9), expect!["fine"]);
+        check(
+            true,
+            &step(0, 9, 0, 1, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 9 tokens"
+            ],
+        );
+        check(
+            true,
+            &step(0, 8, 0, 2, 9),
+            expect!["the step is not well formed: sequence 0: 8 tokens to encode, room is for 9"],
+        );
+    }
+
+    #[test]
+    fn tables_rows_and_pages_that_do_not_exist_are_refused() {
+        let mut missing = step(0, 1, 1, 1, 1);
+        missing.tables[1] = GroupTables::default();
+        check(
+            false,
+            &missing,
+            expect!["the step is not well formed: sequence 0: its block table is missing"],
+        );
+        let mut row = step(0, 1, 1, 1, 1);
+        row.logit_rows.push(TokenRow(1));
+        check(
+            false,
+            &row,
+            expect!["the step is not well formed: output row 1 of 1"],
+        );
+        check(
+            false,
+            &step(0, 1, 11, 1, 1),
+            expect!["the step is not well formed: sequence 0: page 10 of 10"],
+        );
+    }
+}

@@ -30,8 +30,8 @@ struct Cases {
 fn cases(name: &str) -> Cases {
     let folder = fixtures().join("models").join(name);
     let json: Value =
-        serde_json::from_slice(&std::fs::read(folder.join("reference.json")).unwrap()).unwrap();
-    let values = std::fs::read(folder.join("reference.f32")).unwrap();
+        serde_json::from_slice(&std::fs::read(folder.join("cases.json")).unwrap()).unwrap();
+    let values = std::fs::read(folder.join("cases.f32")).unwrap();
     let values: Vec<f32> = values
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))

@@ -66,7 +66,7 @@ fn read(mut stream: RequestStream) -> Answer {
 #[test]
 fn the_answer_is_transformers() {
     for name in NAMES {
-        let reference = json(&fixtures().join("models").join(name).join("reference.json"));
+        let reference = json(&fixtures().join("models").join(name).join("cases.json"));
         let greedy = &reference["greedy"];
         let (prompt, expected) = (ids(&greedy["prompt"]), ids(&greedy["tokens"]));
         let lead = greedy["least_lead"].as_f64().unwrap();
@@ -113,7 +113,7 @@ fn request(text: &[u32], index: usize) -> Request {
 fn company_and_preemption_change_no_bit() {
     for name in NAMES {
         let model = tiny(name, "");
-        let reference = json(&fixtures().join("models").join(name).join("reference.json"));
+        let reference = json(&fixtures().join("models").join(name).join("cases.json"));
         let text = ids(&reference["cases"][2]["encoder"]);
         let alone: Vec<Answer> = (0..REQUESTS)
             .map(|index| {

@@ -46,7 +46,7 @@ fn server() -> Server {
 }
 
 fn reference() -> Value {
-    let json = std::fs::read(folder().join("reference.json")).unwrap();
+    let json = std::fs::read(folder().join("cases.json")).unwrap();
     let reference: Value = serde_json::from_slice(&json).unwrap();
     reference["greedy"].clone()
 }
