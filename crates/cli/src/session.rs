@@ -7,7 +7,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::kv_budget::{self, KvBudget, Wanted};
 use crate::terminal::{Bar, bytes, note};
 use anyhow::{Context, bail};
-use mettle_engine::{Engine, EngineHandle, EngineOptions};
+use mettle_engine::{Engine, EngineError, EngineHandle, EngineOptions};
 use mettle_models::{Model, OpenOptions};
 use mettle_plan::{BackendError, Executable, MemoryUse, PageLayout, Plan, PrepareOptions, passes};
 use mettle_text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -109,6 +109,14 @@ impl Session {
             batched_tokens,
             load_time: start.elapsed(),
         })
+    }
+
+    /// An error for a model that has only vectors to give.
+    pub fn check_generates(&self) -> Result<(), EngineError> {
+        match self.engine.limits().gives_logits {
+            true => Ok(()),
+            false => Err(EngineError::OnlyPools),
+        }
     }
 
     /// Token ids of a raw prompt.

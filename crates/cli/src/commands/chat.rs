@@ -28,6 +28,7 @@ pub fn run(args: ChatArgs) -> anyhow::Result<()> {
     let settings = settings(engine_flags(args.model.as_ref(), &args.engine))?;
     let interrupt = Interrupt::install()?;
     let session = Session::open(&settings, &interrupt, Load::SINGLE)?;
+    session.check_generates()?;
     if session.template.is_none() {
         let name = &session.model.name;
         bail!("{name} has no chat template, so it cannot chat; mettle run --raw continues a text");

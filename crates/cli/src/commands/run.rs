@@ -7,7 +7,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::sampling::ask;
 use crate::session::{Load, Session};
 use anyhow::{Context, bail};
-use mettle_engine::{Answer, EngineError, FinishReason};
+use mettle_engine::{Answer, FinishReason};
 use mettle_text::{Message, RenderOptions, TextError, encode_chat};
 use std::io::{self, Read, Write};
 
@@ -53,9 +53,7 @@ fn read_stdin() -> anyhow::Result<String> {
 
 /// Token ids of a conversation, ready for the next answer.
 pub fn chat_ids(session: &Session, messages: &[Message]) -> anyhow::Result<Vec<u32>> {
-    if !session.engine.limits().gives_logits {
-        return Err(EngineError::OnlyPools.into());
-    }
+    session.check_generates()?;
     let template = session.template.as_ref().ok_or(TextError::NoChatTemplate)?;
     let options = RenderOptions {
         add_generation_prompt: true,

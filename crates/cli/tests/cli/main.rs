@@ -3,6 +3,7 @@
 mod answers;
 mod benches;
 mod devices;
+mod encoders;
 mod errors;
 mod inspecting;
 mod mettle;

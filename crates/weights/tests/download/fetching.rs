@@ -307,7 +307,8 @@ fn what_makes_a_vector_of_a_text_comes_along() {
         .small("sentence_bert_config.json", b"{}")
         .large("model.safetensors", &contents(500), Fault::None)
         .serve();
-    let folder = Client::of(&server).pull("owner/tiny").unwrap();
+    let client = Client::of(&server);
+    let folder = client.pull("owner/tiny").unwrap();
     let pooling = std::fs::read(folder.join("1_Pooling/config.json")).unwrap();
     assert_eq!(pooling, b"{\"a\":1}");
     assert_eq!(names(&folder).len(), 6);
