@@ -344,6 +344,12 @@ impl Executable for CpuExecutable {
         };
         self.state.prepare(step, &limits, &self.kv)?;
         let plan = &self.plans[step.plan];
+        if !step.logit_rows.is_empty() && !plan.gives(step.output) {
+            return Err(BackendError::BadStep(format!(
+                "plan {} has no rows to give",
+                step.plan
+            )));
+        }
         let beyond = |position: &&u32| **position as usize >= plan.positions;
         if let Some(position) = step.positions.iter().find(beyond) {
             return Err(BackendError::BadStep(format!(

@@ -121,6 +121,14 @@ impl PreparedPlan {
         }
     }
 
+    /// Whether rows of this kind come out of it. Other plans of the model may give them all the same.
+    pub fn gives(&self, output: OutputKind) -> bool {
+        match output {
+            OutputKind::Hidden => self.hidden.is_some(),
+            _ => self.logits.is_some(),
+        }
+    }
+
     /// Of angles and biases.
     pub fn table_bytes(&self) -> usize {
         let angles: usize = self.ropes.iter().map(|r| r.angles.len()).sum();

@@ -6,6 +6,9 @@ mod common;
 use common::{fixtures, tiny};
 use mettle_cpu::{CpuBackend, Isa};
 use mettle_models::Model;
+use mettle_plan::{
+    Backend, BlockId, ContextLen, InputToken, PageLayout, PrepareOptions, StepInput, TokenRow,
+};
 use mettle_validate::{Difference, Runner, RunnerOptions, log_softmax};
 use serde_json::Value;
 
@@ -149,4 +152,40 @@ fn chunks_threads_instruction_sets_and_passes_change_no_bit() {
             }
         }
     }
+}
+
+#[test]
+fn steps_that_a_plan_cannot_run_are_refused() {
+    let model = tiny("t5", "");
+    let plans = model.plans();
+    let prepare = PrepareOptions {
+        bounds: plans[0].bounds(8, 1),
+        kv_pages: 2,
+        page_layout: PageLayout::new(&plans[0].kv_groups, 32),
+        taps: Vec::new(),
+    };
+    let backend = CpuBackend::new(1);
+    let mut executable = backend.prepare(&plans, &*model.tensors, prepare).unwrap();
+    let mut refusal = |plan: usize, rows: &[u32], encoded: u32| {
+        let mut step = StepInput::new(2);
+        step.plan = plan;
+        step.push_sequence([5, 6].map(InputToken::Host).into_iter(), 0);
+        step.tables[0].push(0, ContextLen(2), &[BlockId(0)]);
+        step.tables[1].push(0, ContextLen(encoded), &[BlockId(1)]);
+        step.logit_rows
+            .extend(rows.iter().map(|row| TokenRow(*row)));
+        let refused = executable.submit(&step).err();
+        refused.map(|error| error.to_string()).unwrap_or_default()
+    };
+    let bad = "the step is not well formed";
+    assert_eq!(refusal(2, &[], 2), format!("{bad}: plan 2 of 2"));
+    assert_eq!(
+        refusal(1, &[1], 2),
+        format!("{bad}: plan 1 has no rows to give")
+    );
+    let expected = format!("{bad}: sequence 0: 2 tokens to encode, room is for 3");
+    assert_eq!(refusal(1, &[], 3), expected);
+    let expected = format!("{bad}: sequence 0: nothing was encoded");
+    assert_eq!(refusal(0, &[1], 0), expected);
+    assert_eq!(refusal(1, &[], 2), "");
 }
