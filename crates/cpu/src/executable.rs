@@ -181,7 +181,7 @@ impl CpuExecutable {
                 Ok(ThreadScratch {
                     attention: Scratch::new(head_dim, sharing),
                     quantized: QuantizedRows::new(OWN_ROWS, columns)?,
-                    linear: Room::new()?,
+                    linear: Room::new(columns.max(pair_columns))?,
                     scores: vec![0.0; experts],
                 })
             })

@@ -80,7 +80,7 @@ impl<'a> Product<'a> {
 }
 
 impl Run<'_> {
-    /// True for the thread that did the last of it.
+    /// True for the thread that began its last phase.
     ///
     /// # Safety
     /// See `Run::all_calls`.

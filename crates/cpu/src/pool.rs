@@ -77,7 +77,7 @@ impl Pool {
             job: UnsafeCell::new(None),
             start: Barrier::new(threads),
             finish: Barrier::new(threads),
-            phases: Phases::new(),
+            phases: Phases::new(threads),
             panicked: AtomicBool::new(false),
         });
         // From here on dropping the pool ends the workers there are, should one of them not start.
@@ -183,8 +183,8 @@ mod tests {
             let mut pool = Pool::new(threads).unwrap();
             for _ in 0..50 {
                 let counters: Vec<AtomicU64> = (0..20).map(|_| AtomicU64::new(0)).collect();
-                pool.run(&|_, phases| {
-                    let mut walk = phases.walk();
+                pool.run(&|index, phases| {
+                    let mut walk = phases.walk(index);
                     for counter in &counters {
                         walk.phase(5, |_| {
                             counter.fetch_add(1, Ordering::Relaxed);
@@ -202,7 +202,7 @@ mod tests {
         for culprit in 0..3 {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 pool.run(&|index, phases| {
-                    let mut walk = phases.walk();
+                    let mut walk = phases.walk(index);
                     walk.phase(7, |_| {});
                     assert_ne!(index, culprit, "this panic is part of the test");
                     // As many items as threads and one that cannot be done without the culprit.
@@ -213,8 +213,8 @@ mod tests {
             }));
             assert!(outcome.is_err());
             let count = AtomicU64::new(0);
-            pool.run(&|_, phases| {
-                phases.walk().phase(3, |_| {
+            pool.run(&|index, phases| {
+                phases.walk(index).phase(3, |_| {
                     count.fetch_add(1, Ordering::Relaxed);
                 });
                 assert_eq!(count.load(Ordering::Relaxed), 3);
@@ -227,8 +227,8 @@ mod tests {
         let mut pool = Pool::new(3).unwrap();
         for culprit in 0..5 {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                pool.run(&|_, phases| {
-                    let mut walk = phases.walk();
+                pool.run(&|index, phases| {
+                    let mut walk = phases.walk(index);
                     walk.phase(5, |item| {
                         assert_ne!(item, culprit, "this panic is part of the test");
                     });

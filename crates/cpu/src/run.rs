@@ -41,7 +41,7 @@ impl<'a> Run<'a> {
     pub fn all_calls(&self, thread: usize, phases: &Phases) {
         // SAFETY: a step runs each thread number once, and steps do not overlap (`submit` has `&mut self`).
         let scratch = unsafe { self.cpu.threads[thread].get() };
-        let mut walk = phases.walk();
+        let mut walk = phases.walk(thread);
         let tokens = self.cpu.state.positions.len();
         self.rows(&mut walk, tokens, |rows| self.fill_angles(rows));
         let calls = self.plan.calls_for(self.step.output);
@@ -49,8 +49,8 @@ impl<'a> Run<'a> {
             // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
             // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
             // (`StepState::prepare` checked them).
-            let last = unsafe { self.call(call, scratch, &mut walk) };
-            if last {
+            let did_first = unsafe { self.call(call, scratch, &mut walk) };
+            if did_first {
                 kernels.iter().for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A phase over rows. True for the thread that did the last of them.
+    /// A phase over rows. True for the thread that did the first of them.
     pub(crate) fn rows(
         &self,
         walk: &mut Walk<'_>,
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// True for the thread that did the last of it.
+    /// True for the thread that began its last phase.
     ///
     /// # Safety
     /// See `all_calls`.
@@ -338,7 +338,7 @@ impl<'a> Run<'a> {
         if product.rows == 0 {
             return false;
         }
-        let (mut is_last, mut first_column) = (false, 0);
+        let (mut did_first, mut first_column) = (false, 0);
         // All parts at once, but for those that take the input's columns in different orders.
         for parts in self
             .plan
@@ -347,10 +347,10 @@ impl<'a> Run<'a> {
             .chunk_by(|a, b| a.order == b.order)
         {
             // SAFETY: the caller's promise.
-            is_last = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
+            did_first = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
             first_column += parts.iter().map(|p| p.rows).sum::<usize>();
         }
-        is_last
+        did_first
     }
 
     /// The product of neighbouring parts with one order of columns, the first of which gives output column `first_column`.
@@ -403,6 +403,10 @@ impl<'a> Run<'a> {
                 for row in 0..product.rows {
                     quantize(inputs, row);
                 }
+                if product.rows == 1 {
+                    // SAFETY: the row is this thread's own.
+                    room.split(isa, unsafe { inputs.row(0, parts[0].columns) });
+                }
             }
             let pairs = share(pairs, item, items);
             let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
@@ -415,6 +419,7 @@ impl<'a> Run<'a> {
                     let linear = Linear {
                         weights: part,
                         input: match part.takes_integers() {
+                            true if product.rows == 1 => Input::One(inputs),
                             true => Input::Quantized(inputs),
                             false => Input::Dense(product.x),
                         },

@@ -1,8 +1,7 @@
 //! Owns waiting for other threads: spinning briefly, because a step has hundreds of short phases, then sleeping, because
 //! cores may be taken by others.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Long enough for what takes microseconds, short enough to let go of a core soon.
 const SPINS: u32 = 4_000;
@@ -11,8 +10,8 @@ pub struct Waiting {
     sleepers: AtomicUsize,
     /// What is waited for will not come any more.
     broken: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
+    /// Grows with every call to wake up; sleepers sleep on it, without a lock that a thread without a core could hold.
+    calls: AtomicU32,
 }
 
 impl Waiting {
@@ -20,8 +19,7 @@ impl Waiting {
         Waiting {
             sleepers: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
-            lock: Mutex::new(()),
-            wake: Condvar::new(),
+            calls: AtomicU32::new(0),
         }
     }
 
@@ -39,15 +37,14 @@ impl Waiting {
         }
         // SeqCst pairs with the waker's: either it sees this sleeper or we see what it wrote.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let mut guard = self.lock.lock();
-        while !passed() && !broken() {
-            guard = match guard {
-                Ok(guard) => self.wake.wait(guard),
-                // Nothing is protected by the lock itself, so a poisoned one is as good.
-                Err(poisoned) => self.wake.wait(poisoned.into_inner()),
-            };
+        loop {
+            let calls = self.calls.load(Ordering::SeqCst);
+            if passed() || broken() {
+                break;
+            }
+            // Returns at once if somebody has called since.
+            atomic_wait::wait(&self.calls, calls);
         }
-        drop(guard);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         passed()
     }
@@ -55,8 +52,8 @@ impl Waiting {
     /// Wakes all who sleep.
     pub fn wake(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            drop(self.lock.lock());
-            self.wake.notify_all();
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            atomic_wait::wake_all(&self.calls);
         }
     }
 

@@ -271,6 +271,7 @@ impl ChoiceText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bell::Bell;
     use crate::job::AbortFlags;
     use crate::tape::{TapeWriter, tape};
     use mettle_text::GgufVocab;
@@ -328,7 +329,7 @@ mod tests {
     }
 
     fn start(options: AnswerOptions) -> (Source, Answer) {
-        let (events, receiver) = tape(50, None).unwrap();
+        let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(1));
         let stream = RequestStream::new(receiver, abort.clone(), 3, false, 1);
         let answer = Answer::new(stream, tokenizer(), options);
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn choices_have_texts_and_stops_of_their_own() {
-        let (events, receiver) = tape(50, None).unwrap();
+        let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(2));
         let stream = RequestStream::new(receiver, abort.clone(), 3, false, 2);
         let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));

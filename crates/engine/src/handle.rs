@@ -1,5 +1,6 @@
 //! Owns the outside of the engine: starting it, submitting requests, reading its numbers, stopping it.
 
+use crate::bell::Bell;
 use crate::error::EngineError;
 use crate::event::Event;
 use crate::job::{AbortFlags, Job};
@@ -183,6 +184,7 @@ impl Engine {
             alive,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(Some(thread)),
+            bell: Bell::start(),
         })))
     }
 }
@@ -198,6 +200,7 @@ struct Shared {
     alive: Arc<AtomicBool>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    bell: Arc<Bell>,
 }
 
 /// The engine as everybody else sees it; clones are the same engine. When the last one is dropped, the worker ends after
@@ -217,7 +220,11 @@ impl EngineHandle {
         if !self.is_alive() {
             return Err(EngineError::Dead);
         }
-        let (events, reader) = tape(Job::events_at_most(&request), request.logprobs)?;
+        let (events, reader) = tape(
+            Job::events_at_most(&request),
+            request.logprobs,
+            &shared.bell,
+        )?;
         let (live, limit) = (&shared.stats.live, shared.live_limit);
         let more = |n: usize| (n < limit).then_some(n + 1);
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)

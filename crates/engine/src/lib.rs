@@ -29,6 +29,7 @@
 //! ```
 
 mod answer;
+mod bell;
 mod choice;
 mod constraint;
 mod constraint_threads;

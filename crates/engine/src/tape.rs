@@ -3,8 +3,9 @@
 //! A request has a bound on its events, so each gets a word of its own, and where log-probabilities were asked for a few
 //! more, all made with the request: the worker neither allocates, locks nor waits when it writes a token. The words are
 //! zero pages of the system until they are written. What comes once (the prompt's scores, ends) travels in a queue
-//! beside them.
+//! beside them. The reader is woken by the bell's thread.
 
+use crate::bell::{Bell, Link};
 use crate::error::EngineError;
 use crate::event::{Event, TokenLogprobs};
 use crate::sampler::Scores;
@@ -31,7 +32,7 @@ const CHOICE: u32 = 32;
 const CHOICE_MASK: u64 = (1 << (ALTERNATIVES - CHOICE)) - 1;
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     words: Box<[AtomicU64]>,
     /// `score_words` for each event: the token's log-probability and rank, then the alternatives with theirs.
     scores: Box<[AtomicU64]>,
@@ -41,12 +42,22 @@ struct Shared {
     has_reader: AtomicBool,
     has_writer: AtomicBool,
     reader: AtomicWaker,
+    /// The bell's.
+    pub(crate) link: Link,
+}
+
+impl Shared {
+    /// Takes the reader's runtime's time and locks: not for the worker.
+    pub(crate) fn wake_reader(&self) {
+        self.reader.wake();
+    }
 }
 
 /// A tape for `capacity` events at the most, with room for so many alternatives of each token, if any.
 pub(crate) fn tape(
     capacity: usize,
     alternatives: Option<usize>,
+    bell: &Arc<Bell>,
 ) -> Result<(TapeWriter, TapeReader), EngineError> {
     let score_words = alternatives.map_or(0, |count| 1 + count);
     let scores = capacity.saturating_mul(score_words);
@@ -63,11 +74,13 @@ pub(crate) fn tape(
         has_reader: AtomicBool::new(true),
         has_writer: AtomicBool::new(true),
         reader: AtomicWaker::new(),
+        link: Link::default(),
     });
     let (sender, receiver) = unbounded_channel();
     let writer = TapeWriter {
         shared: shared.clone(),
         queue: sender,
+        bell: bell.clone(),
     };
     let reader = TapeReader {
         shared,
@@ -90,6 +103,7 @@ fn unpair(word: u64) -> (u32, f32) {
 pub(crate) struct TapeWriter {
     shared: Arc<Shared>,
     queue: UnboundedSender<Event>,
+    bell: Arc<Bell>,
 }
 
 impl TapeWriter {
@@ -135,14 +149,14 @@ impl TapeWriter {
     fn publish(&self, index: usize, word: u64) {
         // Release: who sees the word finds the scores and the queued event.
         self.shared.words[index].store(word, Release);
-        self.shared.reader.wake();
+        self.bell.ring(&self.shared);
     }
 }
 
 impl Drop for TapeWriter {
     fn drop(&mut self) {
         self.shared.has_writer.store(false, Release);
-        self.shared.reader.wake();
+        self.bell.ring(&self.shared);
     }
 }
 
@@ -316,7 +330,7 @@ mod tests {
             end(0),
             end(1),
         ];
-        let (writer, mut reader) = tape(events.len(), Some(MAX_LOGPROBS)).unwrap();
+        let (writer, mut reader) = tape(events.len(), Some(MAX_LOGPROBS), &Bell::start()).unwrap();
         for event in &events {
             write(&writer, event);
         }
@@ -331,14 +345,14 @@ mod tests {
     #[test]
     fn a_tape_that_finds_no_memory_is_an_error() {
         for (capacity, alternatives) in [(usize::MAX, None), (usize::MAX / 8, Some(20))] {
-            let error = tape(capacity, alternatives).unwrap_err();
+            let error = tape(capacity, alternatives, &Bell::start()).unwrap_err();
             assert!(matches!(error, EngineError::NoRoom { bytes } if bytes > 1 << 60));
         }
     }
 
     #[test]
     fn what_was_written_before_the_writer_went_is_read() {
-        let (writer, mut reader) = tape(5, None).unwrap();
+        let (writer, mut reader) = tape(5, None, &Bell::start()).unwrap();
         write(&writer, &token(0, 4, false));
         writer.write(end(0));
         drop(writer);
@@ -351,7 +365,7 @@ mod tests {
     fn a_waiting_reader_misses_nothing() {
         const EVENTS: u32 = 20_000;
         for seed in 0..4 {
-            let (writer, mut reader) = tape(EVENTS as usize, Some(3)).unwrap();
+            let (writer, mut reader) = tape(EVENTS as usize, Some(3), &Bell::start()).unwrap();
             let thread = std::thread::spawn(move || {
                 for id in 0..EVENTS {
                     match (id + seed) % 5 {
@@ -382,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_writer_knows_that_its_reader_is_gone() {
-        let (writer, reader) = tape(2, None).unwrap();
+        let (writer, reader) = tape(2, None, &Bell::start()).unwrap();
         assert!(!writer.is_closed());
         drop(reader);
         assert!(writer.is_closed());

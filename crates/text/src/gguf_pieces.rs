@@ -31,6 +31,7 @@ const SENTINELS: usize = 100;
 impl GgufPieces {
     pub(crate) fn into_sentence_pieces(self, vocab: GgufVocab) -> Result<Tokenizer, TextError> {
         let unigram = vocab.model == "t5";
+        let space_prefix = vocab.add_space_prefix.unwrap_or(vocab.model != "gemma4");
         if self.scores.len() != vocab.tokens.len() {
             return Err(TextError::BrokenVocabulary(format!(
                 "{} tokens but {} scores",
@@ -57,7 +58,7 @@ impl GgufPieces {
             pieces,
             merges: vocab.merges,
             unknown: roles.unknown,
-            space_prefix: vocab.add_space_prefix.unwrap_or(true),
+            space_prefix,
             remove_extra_spaces: self.remove_extra_whitespaces.unwrap_or(unigram),
             charsmap: self.precompiled_charsmap,
         };

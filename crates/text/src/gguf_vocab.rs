@@ -24,8 +24,8 @@ pub struct GgufVocab {
     pub padding: Option<u32>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
-    /// Whether a SentencePiece vocabulary puts a space before a text; they do where the file is silent. Byte-level BPE
-    /// never does, also where a converter wrote the key.
+    /// Whether a SentencePiece vocabulary puts a space before a text; they do where the file is silent, save Gemma 4's.
+    /// Byte-level BPE never does, also where a converter wrote the key.
     pub add_space_prefix: Option<bool>,
 }
 
@@ -44,11 +44,11 @@ impl Tokenizer {
         vocab.check_lengths()?;
         match vocab.model.as_str() {
             "gpt2" => vocab.into_byte_level(),
-            "llama" | "t5" => pieces.into_sentence_pieces(vocab),
+            "llama" | "gemma4" | "t5" => pieces.into_sentence_pieces(vocab),
             "bert" => pieces.into_word_pieces(vocab),
             _ => Err(TextError::UnsupportedModel {
                 model: vocab.model,
-                supported: "gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (Unigram), bert (WordPiece)",
+                supported: "gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE), t5 (Unigram), bert (WordPiece)",
             }),
         }
     }

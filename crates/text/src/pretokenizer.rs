@@ -20,6 +20,13 @@ pub(crate) struct Pretokenizer {
 pub(crate) const GPT2_PATTERN: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// DeepSeek's own list of the letters that have two cases, as of an older Unicode.
+const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+
+const DEEPSEEK_IDEOGRAPHS: &str = r"[一-龥ࠀ-一가-퟿]+";
+
 const KNOWN: &[Pretokenizer] = &[
     Pretokenizer {
         names: &[
@@ -49,12 +56,55 @@ const KNOWN: &[Pretokenizer] = &[
             "lfm2",
             "midm-2.0",
         ],
-        patterns: &[
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ],
+        patterns: &[LLAMA3_PATTERN],
         ignore_merges: true,
         compose: false,
         add_bos: true,
+    },
+    // Phi-4, and Llama 3 models whose tokenizer.json was changed.
+    Pretokenizer {
+        names: &["dbrx", "smaug-bpe"],
+        patterns: &[LLAMA3_PATTERN],
+        ignore_merges: false,
+        compose: false,
+        add_bos: false,
+    },
+    // gpt-oss and Phi-4-mini.
+    Pretokenizer {
+        names: &["gpt-4o", "llama4", "kanana2"],
+        patterns: &[
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ],
+        ignore_merges: false,
+        compose: false,
+        add_bos: false,
+    },
+    Pretokenizer {
+        names: &["deepseek-coder"],
+        patterns: &[
+            r"[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            DEEPSEEK_IDEOGRAPHS,
+            r"\p{N}",
+        ],
+        ignore_merges: false,
+        compose: false,
+        add_bos: false,
+    },
+    Pretokenizer {
+        names: &["deepseek-llm"],
+        patterns: &[
+            r"[\r\n]",
+            DEEPSEEK_LETTERS,
+            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"\s+$",
+            DEEPSEEK_IDEOGRAPHS,
+            r"\p{N}",
+        ],
+        ignore_merges: false,
+        compose: false,
+        add_bos: false,
     },
     Pretokenizer {
         names: &["qwen2", "deepseek-r1-qwen", "megrez", "kormo"],
@@ -66,7 +116,14 @@ const KNOWN: &[Pretokenizer] = &[
         add_bos: false,
     },
     Pretokenizer {
-        names: &["smollm", "codeshell", "exaone", "minerva-7b"],
+        names: &[
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "starcoder",
+            "refact",
+        ],
         patterns: &[r"\p{N}", GPT2_PATTERN],
         ignore_merges: false,
         compose: false,
@@ -117,7 +174,7 @@ mod tests {
         let message = named(Some("chameleon")).unwrap_err().to_string();
         assert!(
             message.contains("`chameleon`")
-                && message.contains("smollm, codeshell, exaone, minerva-7b, tekken"),
+                && message.contains("minerva-7b, starcoder, refact, tekken"),
             "{message}"
         );
     }

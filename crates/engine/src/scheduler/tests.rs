@@ -6,6 +6,7 @@ mod vectors;
 
 use super::planning::pass_of;
 use super::*;
+use crate::bell::Bell;
 use crate::event::Event;
 use crate::job::AbortFlags;
 use crate::mock::{MOCK_HIDDEN, MockExecutable};
@@ -352,7 +353,7 @@ impl World {
             return;
         }
         let capacity = Job::events_at_most(&request);
-        let (events, receiver) = tape(capacity, request.logprobs).unwrap();
+        let (events, receiver) = tape(capacity, request.logprobs, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(request.n));
         let seed = request.sampling.seed.unwrap_or(0);
         let start = self.limits.encoder.map(|encoder| encoder.start);

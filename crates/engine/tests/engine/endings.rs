@@ -4,7 +4,10 @@ use crate::setup::*;
 use mettle_engine::mock::MockStep;
 use mettle_engine::{Engine, EngineError, EngineOptions, Event, FinishReason, Request};
 use mettle_plan::Retention;
-use std::sync::mpsc;
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 #[test]
@@ -274,6 +277,46 @@ fn events_can_be_read_in_async_code() {
         tokens
     });
     assert_eq!(tokens, greedy(&plain(), &prompt(10, 1), 20));
+}
+
+/// Remembers which threads it was called from, and wakes one.
+struct Caller {
+    reader: std::thread::Thread,
+    names: Mutex<BTreeSet<Option<String>>>,
+}
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        let name = std::thread::current().name().map(str::to_owned);
+        self.names.lock().unwrap().insert(name);
+        self.reader.unpark();
+    }
+}
+
+#[test]
+fn readers_are_not_woken_by_the_worker() {
+    let engine = Setup::new(plain()).start();
+    let caller = Arc::new(Caller {
+        reader: std::thread::current(),
+        names: Mutex::default(),
+    });
+    let waker = Waker::from(caller.clone());
+    let mut context = Context::from_waker(&waker);
+    for length in [1, 50] {
+        let mut stream = engine.submit(Request::new(prompt(10, 1), length)).unwrap();
+        let mut events = 0;
+        loop {
+            match pin!(stream.recv_async()).poll(&mut context) {
+                Poll::Ready(Some(_)) => events += 1,
+                Poll::Ready(None) => break,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+        assert_eq!(events, length + 1);
+    }
+    // A reader waits until the first token is there, so it was woken at least once.
+    let names = caller.names.lock().unwrap();
+    assert_eq!(*names, BTreeSet::from([Some("mettle-bell".to_owned())]));
 }
 
 #[test]

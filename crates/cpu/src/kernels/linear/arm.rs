@@ -31,7 +31,7 @@ pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mu
     // SAFETY: the caller's promise, for each type alike.
     unsafe {
         match linear.input {
-            Input::Quantized(x) => with_layout!(
+            Input::Quantized(x) | Input::One(x) => with_layout!(
                 linear.weights.dtype,
                 W => quantized::<W>(linear, isa, x, panels, room),
                 dense => unreachable!("dense weights take dense activations")

@@ -7,10 +7,10 @@ mod scalar;
 mod x86;
 
 #[cfg(target_arch = "aarch64")]
-use self::arm::WidePanel;
+use self::arm::WidePanel as OwnRoom;
 #[cfg(target_arch = "x86_64")]
-use self::x86::WidePanels as WidePanel;
-use super::activations::QuantizedRows;
+use self::x86::Room as OwnRoom;
+use super::activations::{QuantizedBlock, QuantizedRows};
 use crate::isa::Isa;
 use crate::memory::Rows;
 use crate::pack::{PANEL, PackedMatrix};
@@ -21,6 +21,8 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 pub enum Input<'a> {
     Quantized(&'a QuantizedRows),
+    /// The only row, which `Room::split` has seen before.
+    One(&'a QuantizedRows),
     Dense(Rows),
 }
 
@@ -36,14 +38,30 @@ pub struct Linear<'a> {
 }
 
 /// What one thread works in.
-pub struct Room(#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] WidePanel);
+pub struct Room(#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] OwnRoom);
 
 impl Room {
-    pub fn new() -> Result<Room, BackendError> {
+    /// For inputs of so many columns at the most.
+    pub fn new(columns: usize) -> Result<Room, BackendError> {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = columns;
         Ok(Room(
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            WidePanel::new()?,
+            #[cfg(target_arch = "x86_64")]
+            OwnRoom::new(columns)?,
+            #[cfg(target_arch = "aarch64")]
+            OwnRoom::new()?,
         ))
+    }
+
+    /// Makes a row ready for `Input::One`, once for all its products.
+    pub fn split(&mut self, isa: Isa, row: &[QuantizedBlock]) {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(isa, Isa::Avx2 | Isa::Avx512) {
+            // SAFETY: these are chosen only where the processor has them.
+            unsafe { self.0.split(row) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (isa, row);
     }
 
     pub fn bytes(&self) -> usize {

@@ -15,7 +15,7 @@ pub unsafe fn run(linear: &Linear<'_>, panels: Range<usize>) {
         let bytes = weights.panel(panel);
         for row in 0..linear.rows {
             let sums: [f32; PANEL] = match linear.input {
-                Input::Quantized(rows) => {
+                Input::Quantized(rows) | Input::One(rows) => {
                     // SAFETY: the caller's promise.
                     let x = unsafe { rows.row(row, weights.columns) };
                     with_layout!(

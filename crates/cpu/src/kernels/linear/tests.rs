@@ -32,6 +32,21 @@ fn activation(i: usize) -> f32 {
 
 /// Runs one product; outputs are NaN before, so that a column left out shows.
 fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -> Vec<u32> {
+    let found = run_split(isa, w, rows, x, with_extras, false);
+    if rows == 1 && w.takes_integers() {
+        assert_eq!(run_split(isa, w, rows, x, with_extras, true), found);
+    }
+    found
+}
+
+fn run_split(
+    isa: Isa,
+    w: &PackedMatrix,
+    rows: usize,
+    x: &Matrix,
+    with_extras: bool,
+    is_split: bool,
+) -> Vec<u32> {
     let quantized = QuantizedRows::new(rows, w.columns).unwrap();
     if w.takes_integers() {
         for row in 0..rows {
@@ -45,6 +60,7 @@ fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -
     let linear = Linear {
         weights: w,
         input: match w.takes_integers() {
+            true if is_split => Input::One(&quantized),
             true => Input::Quantized(&quantized),
             false => Input::Dense(x.rows()),
         },
@@ -57,7 +73,10 @@ fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -
     let middle = w.panels() / 2;
     // SAFETY: one thread; all matrices have `rows` rows.
     unsafe {
-        let mut room = Room::new().unwrap();
+        let mut room = Room::new(w.columns).unwrap();
+        if is_split {
+            room.split(isa, quantized.row(0, w.columns));
+        }
         linear.run(isa, 0..middle, &mut room);
         linear.run(isa, middle..w.panels(), &mut room);
         (0..rows)

@@ -2,6 +2,7 @@
 
 mod dense;
 mod direct;
+mod one_row;
 mod pieces;
 mod tiled;
 mod unpack;
@@ -9,25 +10,56 @@ mod unpack;
 use self::unpack::Unpack;
 use super::{Input, Linear};
 use crate::isa::Isa;
-use crate::kernels::activations::QuantizedRows;
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::pack::PANEL;
 use crate::pack::layout::{F8, with_layout};
+use mettle_plan::BackendError;
 use mettle_tensor::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-pub use tiled::WidePanels;
+use one_row::SplitRow;
+use tiled::WidePanels;
 
 /// Rows up to which widening in registers is the faster way.
 const DIRECT_ROWS: usize = 8;
 
+/// What one thread works in.
+pub struct Room {
+    wide: WidePanels,
+    split: SplitRow,
+}
+
+impl Room {
+    /// For inputs of so many columns at the most.
+    pub fn new(columns: usize) -> Result<Room, BackendError> {
+        Ok(Room {
+            wide: WidePanels::new()?,
+            split: SplitRow::new(columns)?,
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.wide.bytes() + self.split.bytes()
+    }
+
+    /// For `Input::One`.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    pub unsafe fn split(&mut self, row: &[QuantizedBlock]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.split.fill(row) }
+    }
+}
+
 /// # Safety
 /// As for `Linear::run`, and the processor has the instruction set.
-pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mut WidePanels) {
+pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mut Room) {
     // SAFETY: the caller's promise, for each type alike.
     unsafe {
         match linear.input {
-            Input::Quantized(x) => with_layout!(
+            Input::Quantized(x) | Input::One(x) => with_layout!(
                 linear.weights.dtype,
                 W => quantized::<W>(linear, isa, x, panels, room),
                 dense => unreachable!("dense weights take dense activations")
@@ -50,15 +82,19 @@ unsafe fn quantized<W: Unpack>(
     isa: Isa,
     x: &QuantizedRows,
     panels: Range<usize>,
-    room: &mut WidePanels,
+    room: &mut Room,
 ) {
+    let (wide, split) = (&mut room.wide, &room.split);
+    let is_split = matches!(linear.input, Input::One(_)) && one_row::takes::<W>(isa);
     // SAFETY: the caller's promise.
     unsafe {
-        match (isa, linear.rows <= DIRECT_ROWS) {
-            (Isa::Avx512, true) => direct::avx512::<W>(linear, x, panels),
-            (Isa::Avx512, false) => tiled::avx512::<W>(linear, x, panels, room),
-            (Isa::Avx2, true) => direct::avx2::<W>(linear, x, panels),
-            (Isa::Avx2, false) => tiled::avx2::<W>(linear, x, panels, room),
+        match (isa, linear.rows) {
+            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, split, panels),
+            (Isa::Avx512, ..=DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
+            (Isa::Avx512, _) => tiled::avx512::<W>(linear, x, panels, wide),
+            (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, split, panels),
+            (Isa::Avx2, ..=DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
+            (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
             (Isa::Scalar, _) => unreachable!("scalar kernels are elsewhere"),
         }
     }

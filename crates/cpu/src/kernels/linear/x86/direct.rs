@@ -33,12 +33,6 @@ pub trait Dot {
     /// # Safety
     /// The processor has the instructions; eight integers can be read.
     unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16);
-
-    /// Adds the products of two columns with the two integers at byte `AT` of `x`.
-    ///
-    /// # Safety
-    /// The processor has the instructions; the two integers can be read.
-    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i;
 }
 
 struct Avx2;
@@ -56,12 +50,6 @@ impl Dot for Avx2 {
             sums[chain] = unsafe { add_products(sums[chain], w[v], pair(x.add(2 * v))) };
         }
     }
-
-    #[inline(always)]
-    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
-        // SAFETY: the caller's promise.
-        unsafe { add_products(sum, w, pair(x.byte_add(AT))) }
-    }
 }
 
 impl Dot for Vnni {
@@ -76,12 +64,6 @@ impl Dot for Vnni {
             sums[0] = add_products_at::<8>(sums[0], w[2], x);
             sums[1] = add_products_at::<12>(sums[1], w[3], x);
         }
-    }
-
-    #[inline(always)]
-    unsafe fn add_two<const AT: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
-        // SAFETY: the caller's promise.
-        unsafe { add_products_at::<AT>(sum, w, x) }
     }
 }
 
@@ -161,21 +143,22 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                let mut dots = [_mm256_setzero_si256(); M];
-                if M == 1 {
-                    let x = (*rows[0].as_ptr().add(b)).integers.as_ptr();
-                    dots[0] = W::one_row::<D>(block, x);
-                } else {
-                    let mut pairs = [[_mm256_setzero_si256(); 2]; M];
-                    for_each_eight!(C, {
-                        let w = W::eight::<C>(block);
-                        for m in 0..M {
-                            let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
-                            D::add::<M>(&mut pairs[m], &w, x);
-                        }
-                    });
+                // Four chains of additions for one row: what waits for long ones fills the processor's queues.
+                let mut chains = [[[_mm256_setzero_si256(); 2]; 2]; M];
+                for_each_eight!(C, {
+                    let w = W::eight::<C>(block);
+                    let chain = if M == 1 { C % 2 } else { 0 };
                     for m in 0..M {
-                        dots[m] = _mm256_add_epi32(pairs[m][0], pairs[m][1]);
+                        let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
+                        D::add::<M>(&mut chains[m][chain], &w, x);
+                    }
+                });
+                let mut dots = [_mm256_setzero_si256(); M];
+                for m in 0..M {
+                    dots[m] = _mm256_add_epi32(chains[m][0][0], chains[m][0][1]);
+                    if M == 1 {
+                        let others = _mm256_add_epi32(chains[m][1][0], chains[m][1][1]);
+                        dots[m] = _mm256_add_epi32(dots[m], others);
                     }
                 }
                 let scale = W::scales(group, block);

@@ -56,6 +56,11 @@ steps! {
         }
     }
 
+    /// The sub-scales of all rows and a half of the columns.
+    fn sub_scale_of_half(block: *const u8, half: usize) -> __m256i {
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(block.add(PANEL * half).cast()))
+    }
+
     fn negative(v: __m256) -> __m256 {
         _mm256_xor_ps(v, _mm256_set1_ps(-0.0))
     }
@@ -135,6 +140,20 @@ steps! {
         };
         let mask = _mm256_set1_epi8(0x10);
         [_mm256_and_si256(first, mask), _mm256_and_si256(second, mask)]
+    }
+
+    /// 5-bit values, each in a byte: nibbles and their highest bits.
+    fn fives<const C: usize>(block: *const u8, nibbles: usize, highest: usize) -> Pair {
+        or(nibble_pair(block.add(nibbles), C), bits::<C>(block.add(highest)))
+    }
+
+    /// 6-bit values, each in a byte: nibbles and their two highest bits.
+    fn sixes(nibbles: *const u8, highest: *const u8, c: usize) -> Pair {
+        let [first, second] = bit_pairs(highest, c);
+        or(
+            nibble_pair(nibbles, c),
+            [_mm256_slli_epi16::<4>(first), _mm256_slli_epi16::<4>(second)],
+        )
     }
 
     fn or(a: Pair, b: Pair) -> Pair {

@@ -4,8 +4,6 @@
 //! the activations. 16 bits hold every type's integers multiplied by their sub-scale (at most 128 * 32), and `madd` adds
 //! products with 15-bit activations in 32 bits: all exact.
 
-use super::direct::Dot;
-use super::for_each_eight;
 use super::pieces::*;
 use crate::pack::PANEL;
 use crate::pack::layout::{
@@ -15,7 +13,36 @@ use crate::pack::layout::{
 use mettle_tensor::blocks::{iq4_nl, mxfp4};
 use std::arch::x86_64::*;
 
+/// A type's values as unsigned bytes.
+pub struct ByteValues {
+    /// How large they are; 0 for types whose values are no such bytes.
+    pub bits: u32,
+    /// What is to be taken from each.
+    pub less: i32,
+}
+
 pub trait Unpack: Layout {
+    const BYTES: ByteValues = ByteValues { bits: 0, less: 0 };
+
+    /// Columns `8C..8C + 8` of a block as `BYTES` says.
+    ///
+    /// # Safety
+    /// As for `eight`.
+    unsafe fn bytes<const C: usize>(_: *const u8) -> Pair {
+        unreachable!("{} has no bytes", Self::DTYPE)
+    }
+
+    /// Whether each half of the columns of a block of `BYTES` has a sub-scale.
+    const SUB_SCALED: bool = false;
+
+    /// Sub-scales of the eight rows and a half of the columns.
+    ///
+    /// # Safety
+    /// As for `offsets`.
+    unsafe fn sub_scale(_: *const u8, _half: usize) -> __m256i {
+        unreachable!("{} has no sub-scales", Self::DTYPE)
+    }
+
     /// Scales of the eight rows.
     ///
     /// # Safety
@@ -37,26 +64,17 @@ pub trait Unpack: Layout {
     /// # Safety
     /// As for `scales`, and `C < 4`.
     unsafe fn eight<const C: usize>(block: *const u8) -> [__m256i; 4];
+}
 
-    /// The exact products of a block with the integers of one row.
-    ///
-    /// # Safety
-    /// As for `scales`; the processor has what `D` needs, and 32 integers can be read.
-    #[inline(always)]
-    unsafe fn one_row<D: Dot>(block: *const u8, x: *const i16) -> __m256i {
-        // SAFETY: the caller's promise.
-        unsafe {
-            // Four chains of additions: what waits for long ones fills the processor's queues.
-            let mut dots = [[_mm256_setzero_si256(); 2]; 2];
-            for_each_eight!(C, {
-                D::add::<1>(&mut dots[C % 2], &Self::eight::<C>(block), x.add(8 * C));
-            });
-            _mm256_add_epi32(
-                _mm256_add_epi32(dots[0][0], dots[0][1]),
-                _mm256_add_epi32(dots[1][0], dots[1][1]),
-            )
-        }
+/// Values as unsigned bytes that are so much higher.
+const fn raised(values: &[i8; 16], by: u8) -> [i8; 16] {
+    let mut raised = *values;
+    let mut i = 0;
+    while i < 16 {
+        raised[i] = (values[i] as u8).wrapping_add(by) as i8;
+        i += 1;
     }
+    raised
 }
 
 /// What `Linear` adds to a row's sum for a block's offsets: times the sum of all integers, and of the first half's.
@@ -85,10 +103,30 @@ macro_rules! unpack {
     ($type:ident {
         scales: |$g:pat_param, $b:pat_param| $scales:expr,
         $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
-        $(one_row: |$rb:ident, $x:ident, $d:ident| $one_row:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
+        $(bytes: $bits:literal less $less:literal |$bb:ident, $bc:ident| $bytes:expr,)?
+        $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
     }) => {
         impl Unpack for $type {
+            $(const BYTES: ByteValues = ByteValues {
+                bits: $bits,
+                less: $less,
+            };
+
+            #[inline(always)]
+            unsafe fn bytes<const $bc: usize>($bb: *const u8) -> Pair {
+                // SAFETY: the caller's promise.
+                unsafe { $bytes }
+            })?
+
+            $(const SUB_SCALED: bool = true;
+
+            #[inline(always)]
+            unsafe fn sub_scale($sb: *const u8, $sh: usize) -> __m256i {
+                // SAFETY: the caller's promise.
+                unsafe { $sub_scale }
+            })?
+
             #[inline(always)]
             unsafe fn scales($g: *const u8, $b: *const u8) -> __m256 {
                 // SAFETY: the caller's promise.
@@ -99,12 +137,6 @@ macro_rules! unpack {
             unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize) -> __m256 {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
-            })?
-
-            $(#[inline(always)]
-            unsafe fn one_row<$d: Dot>($rb: *const u8, $x: *const i16) -> __m256i {
-                // SAFETY: the caller's promise.
-                unsafe { $one_row }
             })?
 
             #[inline(always)]
@@ -119,32 +151,27 @@ macro_rules! unpack {
 unpack!(Q4_0 {
     scales: |_, block| halves(block),
     eight: |block, C| widen_signed(minus(nibble_pair(block.add(Q4_0::NIBBLES), C), 8)),
+    bytes: 4 less 8 |block, C| nibble_pair(block.add(Q4_0::NIBBLES), C),
 });
 
 unpack!(Q4_1 {
     scales: |_, block| halves(block),
     offsets: |_, block, _| halves(block.add(2 * PANEL)),
     eight: |block, C| nibbles(block.add(Q4_1::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair(block.add(Q4_1::NIBBLES), C),
 });
 
 unpack!(Q5_0 {
     scales: |_, block| halves(block),
-    eight: |block, C| {
-        let high = bits::<C>(block.add(Q5_0::BITS));
-        widen_signed(minus(
-            or(nibble_pair(block.add(Q5_0::NIBBLES), C), high),
-            16,
-        ))
-    },
+    eight: |block, C| widen_signed(minus(fives::<C>(block, Q5_0::NIBBLES, Q5_0::BITS), 16)),
+    bytes: 5 less 16 |block, C| fives::<C>(block, Q5_0::NIBBLES, Q5_0::BITS),
 });
 
 unpack!(Q5_1 {
     scales: |_, block| halves(block),
     offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, C| {
-        let high = bits::<C>(block.add(Q5_1::BITS));
-        widen_unsigned(or(nibble_pair(block.add(Q5_1::NIBBLES), C), high))
-    },
+    eight: |block, C| widen_unsigned(fives::<C>(block, Q5_1::NIBBLES, Q5_1::BITS)),
+    bytes: 5 less 0 |block, C| fives::<C>(block, Q5_1::NIBBLES, Q5_1::BITS),
 });
 
 unpack!(Q8_0 {
@@ -168,6 +195,7 @@ unpack!(Zero4 {
         negative(_mm256_mul_ps(halves(block), zeros))
     },
     eight: |block, C| nibbles(block.add(Zero4::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair(block.add(Zero4::NIBBLES), C),
 });
 
 unpack!(Q2K {
@@ -175,34 +203,6 @@ unpack!(Q2K {
     offsets: |group, block, half| {
         let mins = _mm256_cvtepi32_ps(nibbles_of_half(block.add(Q2K::MINS), half));
         _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
-    },
-    one_row: |block, x, D| {
-        // Bit pairs are not moved but weighed: 1, 4, 16 and 64 times what they stand for. Sums are made up for that, so
-        // that all are 64 times too large in the end: at most 64 * 32 * 45 * 16256 < 2^31.
-        macro_rules! weighed {
-            ($even:ident, $odd:ident, $sum:expr, $pair:literal, $at:literal, $odd_at:literal) => {{
-                let mask = _mm256_set1_epi16(3 << (2 * $pair));
-                let sum = D::add_two::<$at>($sum, _mm256_and_si256($even, mask), x);
-                D::add_two::<$odd_at>(sum, _mm256_and_si256($odd, mask), x)
-            }};
-        }
-        macro_rules! half {
-            ($half:literal, $a:literal $b:literal, $c:literal $d:literal, $e:literal $f:literal, $g:literal $h:literal) => {{
-                let even = _mm256_loadu_si256(block.add(Q2K::PAIRS + 32 * $half).cast());
-                let odd = _mm256_srli_epi16::<8>(even);
-                // Two short chains of additions: what waits for one long chain fills the processor's queues.
-                let low = weighed!(even, odd, _mm256_setzero_si256(), 0, $a, $b);
-                let low = weighed!(even, odd, _mm256_slli_epi32::<2>(low), 1, $c, $d);
-                let high = weighed!(even, odd, _mm256_setzero_si256(), 2, $e, $f);
-                let high = weighed!(even, odd, _mm256_slli_epi32::<2>(high), 3, $g, $h);
-                let sum = _mm256_add_epi32(_mm256_slli_epi32::<4>(low), high);
-                _mm256_mullo_epi32(sum, nibbles_of_half(block, $half))
-            }};
-        }
-        let first = half!(0, 0 4, 8 12, 16 20, 24 28);
-        let last = half!(1, 32 36, 40 44, 48 52, 56 60);
-        let total = _mm256_add_epi32(first, last);
-        _mm256_srai_epi32::<6>(total)
     },
     eight: |block, C| {
         let scales = sub_scales(block, 0);
@@ -213,6 +213,8 @@ unpack!(Q2K {
         };
         widen_scaled(bit_pairs(block.add(Q2K::PAIRS), C), low_nibbles(scales))
     },
+    bytes: 2 less 0 |block, C| bit_pairs(block.add(Q2K::PAIRS), C),
+    sub_scale: |block, half| nibbles_of_half(block, half),
 });
 
 unpack!(Q3K {
@@ -222,6 +224,8 @@ unpack!(Q3K {
         _mm256_mul_ps(lowered, signed_bytes(block.add(PANEL * half)))
     },
     eight: |block, C| widen_scaled(triples::<C>(block.add(Q3K::TRIPLES)), sub_scales(block, C)),
+    bytes: 3 less 0 |block, C| triples::<C>(block.add(Q3K::TRIPLES)),
+    sub_scale: |block, half| sub_scale_of_half(block, half),
 });
 
 unpack!(Q4K {
@@ -231,28 +235,24 @@ unpack!(Q4K {
         _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
     },
     eight: |block, C| nibbles(block.add(Q4K::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair(block.add(Q4K::NIBBLES), C),
 });
 
 unpack!(Q5K {
     scales: |group, block| Q4K::scales(group, block),
     offsets: |group, block, half| Q4K::offsets(group, block, half),
-    eight: |block, C| {
-        let high = bits::<C>(block.add(Q5K::BITS));
-        widen_unsigned(or(nibble_pair(block.add(Q5K::NIBBLES), C), high))
-    },
+    eight: |block, C| widen_unsigned(fives::<C>(block, Q5K::NIBBLES, Q5K::BITS)),
+    bytes: 5 less 0 |block, C| fives::<C>(block, Q5K::NIBBLES, Q5K::BITS),
 });
 
 unpack!(Q6K {
     scales: |group, _| halves(group),
     eight: |block, C| {
-        let [first, second] = bit_pairs(block.add(Q6K::PAIRS), C);
-        let high = [
-            _mm256_slli_epi16::<4>(first),
-            _mm256_slli_epi16::<4>(second),
-        ];
-        let values = minus(or(nibble_pair(block.add(Q6K::NIBBLES), C), high), 32);
-        widen_signed_scaled(values, sub_scales(block, C))
+        let values = sixes(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C);
+        widen_signed_scaled(minus(values, 32), sub_scales(block, C))
     },
+    bytes: 6 less 32 |block, C| sixes(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C),
+    sub_scale: |block, half| sub_scale_of_half(block, half),
 });
 
 unpack!(Iq4Nl {
@@ -261,6 +261,7 @@ unpack!(Iq4Nl {
         let numbers = nibble_pair(block.add(Iq4Nl::NIBBLES), C);
         widen_signed(look_up(&iq4_nl::VALUES, numbers))
     },
+    bytes: 8 less 128 |block, C| look_up(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair(block.add(Iq4Nl::NIBBLES), C)),
 });
 
 unpack!(Iq4Xs {
@@ -269,6 +270,7 @@ unpack!(Iq4Xs {
         let numbers = nibble_pair(block.add(Iq4Xs::NIBBLES), C);
         widen_signed(look_up(&iq4_nl::VALUES, numbers))
     },
+    bytes: 8 less 128 |block, C| look_up(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair(block.add(Iq4Xs::NIBBLES), C)),
 });
 
 unpack!(Mxfp4 {
@@ -277,4 +279,5 @@ unpack!(Mxfp4 {
         let numbers = nibble_pair(block.add(Mxfp4::NIBBLES), C);
         widen_signed(look_up(&mxfp4::DOUBLED, numbers))
     },
+    bytes: 5 less 16 |block, C| look_up(const { &raised(&mxfp4::DOUBLED, 16) }, nibble_pair(block.add(Mxfp4::NIBBLES), C)),
 });

@@ -1,0 +1,297 @@
+//! One row: its integers are split into two bytes, once for all panels, and multiplied with weights that stay bytes. Half
+//! as many steps of unpacking as for 16 bits, and the same exact sums.
+
+use super::unpack::{Unpack, both_offsets};
+use super::{lanes, pair};
+use crate::isa::Isa;
+use crate::kernels::activations::QuantizedBlock;
+use crate::kernels::linear::Linear;
+use crate::memory::AlignedBytes;
+use crate::pack::BLOCK;
+use mettle_plan::BackendError;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// A block of activations: an integer is `128 * high + low`. As large as `QuantizedBlock`: a row should leave a first-level
+/// cache room for a panel that passes through.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SplitBlock {
+    high: [i8; BLOCK],
+    low: [i8; BLOCK],
+    scale: f32,
+    sum: f32,
+    first_sum: f32,
+}
+
+/// The sums of the integers of a block's halves, for values that something is taken from.
+type HalfSums = [i32; 2];
+
+/// One thread's room for a row.
+pub struct SplitRow {
+    blocks: AlignedBytes,
+    half_sums: AlignedBytes,
+    columns: usize,
+}
+
+impl SplitRow {
+    pub fn new(columns: usize) -> Result<SplitRow, BackendError> {
+        let room = |bytes| AlignedBytes::zeroed("split activations", columns / BLOCK * bytes);
+        Ok(SplitRow {
+            blocks: room(size_of::<SplitBlock>())?,
+            half_sums: room(size_of::<HalfSums>())?,
+            columns,
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.blocks.len() + self.half_sums.len()
+    }
+
+    /// Splits a row.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn fill(&mut self, row: &[QuantizedBlock]) {
+        assert!(row.len() <= self.columns / BLOCK, "{} blocks", row.len());
+        let blocks = self.blocks.base().cast::<SplitBlock>();
+        let half_sums = self.half_sums.base().cast::<HalfSums>();
+        for (b, block) in row.iter().enumerate() {
+            // SAFETY: just asserted to be inside; any bits are a block; `&mut self` keeps others out.
+            let (out, sums) = unsafe { (&mut *blocks.add(b), &mut *half_sums.add(b)) };
+            for half in 0..2 {
+                // SAFETY: 16 integers and bytes from 16 * half on; the caller's promise.
+                unsafe {
+                    let x = block.integers.as_ptr().add(16 * half);
+                    let x = _mm256_loadu_si256(x.cast());
+                    let high = _mm256_srai_epi16::<7>(_mm256_add_epi16(x, _mm256_set1_epi16(64)));
+                    let low = _mm256_sub_epi16(x, _mm256_slli_epi16::<7>(high));
+                    // Bytes of every eight columns, high ones first; then the order of columns in a block of activations
+                    // back to their own (columns 1 and 2 of every four).
+                    let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                        0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,
+                    ));
+                    let bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
+                    let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
+                    let high = out.high.as_mut_ptr().add(16 * half);
+                    let low = out.low.as_mut_ptr().add(16 * half);
+                    _mm_storeu_si128(high.cast(), _mm256_castsi256_si128(bytes));
+                    _mm_storeu_si128(low.cast(), _mm256_extracti128_si256::<1>(bytes));
+                    sums[half] = sum(x);
+                }
+            }
+            (out.scale, out.sum, out.first_sum) = (block.scale, block.sum, block.first_sum);
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn sum(integers: __m256i) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sums = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
+        let sums = _mm_add_epi32(
+            _mm256_castsi256_si128(sums),
+            _mm256_extracti128_si256::<1>(sums),
+        );
+        let sums = _mm_hadd_epi32(sums, sums);
+        _mm_cvtsi128_si32(_mm_hadd_epi32(sums, sums))
+    }
+}
+
+pub trait ByteDot {
+    /// The products of 16 columns with the bytes at `x`, added up for each row. Weights have up to `BITS` bits: 5 or more.
+    ///
+    /// # Safety
+    /// The processor has the instructions; 16 bytes can be read.
+    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i;
+}
+
+struct Avx2;
+struct Vnni;
+
+impl ByteDot for Avx2 {
+    #[inline(always)]
+    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = x.cast::<i16>();
+            let ones = _mm256_set1_epi16(1);
+            let first = _mm256_add_epi16(
+                _mm256_maddubs_epi16(w[0], pair(x)),
+                _mm256_maddubs_epi16(w[1], pair(x.add(2))),
+            );
+            let last = _mm256_add_epi16(
+                _mm256_maddubs_epi16(w[2], pair(x.add(4))),
+                _mm256_maddubs_epi16(w[3], pair(x.add(6))),
+            );
+            // Two products of 5 bits with 7, four times, are below 2^15; of 6 bits only twice.
+            if BITS <= 5 {
+                return _mm256_madd_epi16(_mm256_add_epi16(first, last), ones);
+            }
+            _mm256_add_epi32(
+                _mm256_madd_epi16(first, ones),
+                _mm256_madd_epi16(last, ones),
+            )
+        }
+    }
+}
+
+impl ByteDot for Vnni {
+    #[inline(always)]
+    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = add_bytes_at::<0>(_mm256_setzero_si256(), w[0], x);
+            let sum = add_bytes_at::<4>(sum, w[1], x);
+            let sum = add_bytes_at::<8>(sum, w[2], x);
+            add_bytes_at::<12>(sum, w[3], x)
+        }
+    }
+}
+
+/// `sum` plus the products of eight times four weights with the four bytes at byte `OFFSET` of `x`. As in `direct`, the
+/// compiler would take the intrinsic apart.
+///
+/// # Safety
+/// The processor has AVX-512 VL and VNNI, and the bytes exist.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512vnni")]
+unsafe fn add_bytes_at<const OFFSET: usize>(sum: __m256i, w: __m256i, x: *const i8) -> __m256i {
+    let mut sum = sum;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpdpbusd {sum}, {w}, dword ptr [{x} + {offset}]{{1to8}}",
+            sum = inout(ymm_reg) sum,
+            w = in(ymm_reg) w,
+            x = in(reg) x,
+            offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+/// # Safety
+/// As for `Linear::run`, with one row; the processor has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Avx2>(linear, x, panels) }
+}
+
+/// # Safety
+/// As for `Linear::run`, with one row; the processor has what `Isa::Avx512` stands for.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, Vnni>(linear, x, panels) }
+}
+
+#[inline(always)]
+unsafe fn all<W: Unpack, D: ByteDot>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+    assert!(linear.rows == 1 && linear.weights.columns <= x.columns);
+    // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
+    // blocks as a panel.
+    unsafe {
+        for panel in panels {
+            let mut sums = _mm256_setzero_ps();
+            let mut half_sums = x.half_sums.base().cast::<HalfSums>();
+            let mut x = x.blocks.base().cast::<SplitBlock>();
+            for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
+                let group = group.as_ptr();
+                for j in 0..W::GROUP_BLOCKS {
+                    let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                    let dot = _mm256_cvtepi32_ps(dot::<W, D>(block, &*x, &*half_sums));
+                    let scale = _mm256_broadcast_ss(&(*x).scale);
+                    let scale = _mm256_mul_ps(W::scales(group, block), scale);
+                    sums = _mm256_fmadd_ps(dot, scale, sums);
+                    let (offset, first) = both_offsets::<W>(group, block);
+                    if W::OFFSETS > 0 {
+                        let sum = _mm256_broadcast_ss(&(*x).sum);
+                        sums = _mm256_fmadd_ps(offset, sum, sums);
+                    }
+                    if W::OFFSETS == 2 {
+                        let sum = _mm256_broadcast_ss(&(*x).first_sum);
+                        sums = _mm256_fmadd_ps(first, sum, sums);
+                    }
+                    (x, half_sums) = (x.add(1), half_sums.add(1));
+                }
+            }
+            linear.store(panel, 0, &lanes(sums));
+        }
+    }
+}
+
+/// The exact products of a block with a row's integers. No closures here: they would not be compiled for the caller's
+/// instructions.
+#[inline(always)]
+unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock, sums: &HalfSums) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = half_dot::<W, D>(W::bytes::<0>(block), W::bytes::<1>(block), x, 0);
+        let last = half_dot::<W, D>(W::bytes::<2>(block), W::bytes::<3>(block), x, 1);
+        if !W::SUB_SCALED {
+            let high = _mm256_add_epi32(first[0], last[0]);
+            let dot = whole([high, _mm256_add_epi32(first[1], last[1])]);
+            return match W::BYTES.less {
+                0 => dot,
+                _ => less::<W>(dot, sums[0] + sums[1]),
+            };
+        }
+        let (mut first, mut last) = (whole(first), whole(last));
+        if W::BYTES.less > 0 {
+            first = less::<W>(first, sums[0]);
+            last = less::<W>(last, sums[1]);
+        }
+        _mm256_add_epi32(
+            _mm256_mullo_epi32(first, W::sub_scale(block, 0)),
+            _mm256_mullo_epi32(last, W::sub_scale(block, 1)),
+        )
+    }
+}
+
+/// The products of a half of the columns with the high bytes, and with the low ones.
+#[inline(always)]
+unsafe fn half_dot<W: Unpack, D: ByteDot>(
+    first: [__m256i; 2],
+    last: [__m256i; 2],
+    x: &SplitBlock,
+    half: usize,
+) -> [__m256i; 2] {
+    let w = [first[0], first[1], last[0], last[1]];
+    // SAFETY: the caller's promise, for 16 bytes from 16 * half on.
+    unsafe {
+        let high = x.high.as_ptr().add(16 * half);
+        let low = x.low.as_ptr().add(16 * half);
+        match W::BYTES.bits {
+            0..=5 => [D::sixteen::<5>(w, high), D::sixteen::<5>(w, low)],
+            _ => [D::sixteen::<8>(w, high), D::sixteen::<8>(w, low)],
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn whole([high, low]: [__m256i; 2]) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_add_epi32(_mm256_slli_epi32::<7>(high), low) }
+}
+
+/// Without what the values are too high by.
+#[inline(always)]
+unsafe fn less<W: Unpack>(dot: __m256i, sum: i32) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_sub_epi32(dot, _mm256_set1_epi32(W::BYTES.less * sum)) }
+}
+
+/// Whether products of one row go this way. Without VNNI bytes are added in 16 bits, two at a time.
+pub const fn takes<W: Unpack>(isa: Isa) -> bool {
+    match isa {
+        Isa::Avx512 => W::BYTES.bits > 0,
+        _ => W::BYTES.bits > 0 && W::BYTES.bits <= 6,
+    }
+}
