@@ -25,10 +25,12 @@ pub struct Fit {
 impl Fit {
     /// An error where the files do not hold what the model needs.
     pub fn of(model: &Model, settings: &Settings) -> anyhow::Result<Fit> {
-        let mut plan = model.plan();
-        passes::apply(&mut plan, &settings.disable_pass)?;
-        let layout = PageLayout::new(&plan.kv_groups, PAGE_TOKENS);
-        bind(&[plan], &*model.tensors)?;
+        let mut plans = model.plans();
+        for plan in &mut plans {
+            passes::apply(plan, &settings.disable_pass)?;
+        }
+        let layout = PageLayout::new(&plans[0].kv_groups, PAGE_TOKENS);
+        bind(&plans, &*model.tensors)?;
         let chunk = settings.max_num_batched_tokens;
         let footprint = Footprint::new(layout.clone(), 0, chunk);
         let wanted = Wanted {
@@ -40,7 +42,7 @@ impl Fit {
         };
         let free = kv_budget::free_memory();
         let weights = weight_bytes(model.tensors.tensors());
-        let pages = footprint.pages_at_most(model.context_length);
+        let pages = footprint.pages_at_most(model.context_length, model.context_length);
         let held = match check_weights(weights, free) {
             Ok(()) => kv_budget::budget(&layout, &wanted, free)?.context,
             Err(_) => 0,

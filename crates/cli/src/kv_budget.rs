@@ -44,7 +44,7 @@ pub fn budget(layout: &PageLayout, wanted: &Wanted, free: u64) -> Result<KvBudge
     // The number of pages matters to `pages_at_most` only in `pages()`.
     let footprint = Footprint::new(layout.clone(), 0, wanted.chunk);
     // The last token of an answer is never computed, but a full context is a rounder thing to have.
-    let needed = footprint.pages_at_most(wanted.context);
+    let needed = footprint.pages_at_most(wanted.context, wanted.context);
     let limit = wanted.memory.unwrap_or(free / SHARE);
     let affordable = usize::try_from(limit / page).unwrap_or(usize::MAX);
     let pages = match wanted.memory {
@@ -79,7 +79,7 @@ fn fitting(footprint: &Footprint, pages: usize, context: usize) -> usize {
     let (mut low, mut high) = (0, context);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        match footprint.pages_at_most(middle) <= pages {
+        match footprint.pages_at_most(middle, middle) <= pages {
             true => low = middle,
             false => high = middle - 1,
         }

@@ -41,8 +41,8 @@ pub fn ask(
     prompt: Vec<u32>,
 ) -> anyhow::Result<Answer> {
     let model = &session.model;
-    let context = session.engine.limits().context;
-    let room = context.saturating_sub(prompt.len());
+    let limits = session.engine.limits();
+    let (context, room) = (limits.context, limits.answer_to(prompt.len()));
     if room == 0 {
         bail!(
             "the prompt has {} tokens and the context holds {context}, the answer included: shorten it, or give more --max-model-len or --kv-memory",

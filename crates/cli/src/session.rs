@@ -59,9 +59,10 @@ impl Session {
         let path = fetch(settings, interrupt)?;
         let start = Instant::now();
         let model = Model::open(&path, open_options(settings))?;
-        let mut plan = model.plan();
-        passes::apply(&mut plan, &settings.disable_pass)?;
-        let plans = [plan];
+        let mut plans = model.plans();
+        for plan in &mut plans {
+            passes::apply(plan, &settings.disable_pass)?;
+        }
         let candidates = candidates(settings)?;
         // Each takes a good part of a second for a small model; together they take as long as the longer one.
         let (text, prepared) = std::thread::scope(|scope| {
@@ -89,6 +90,7 @@ impl Session {
                 max_queue: load.queue,
                 max_batched_tokens: batched_tokens,
                 prefix_cache: settings.prefix_cache,
+                decoder_start: model.decoder_start(),
                 ..EngineOptions::new(model.vocab_size, budget.context, budget.pages)
             },
         )?;
@@ -185,6 +187,18 @@ pub fn open_options(settings: &Settings) -> OpenOptions {
     }
 }
 
+/// The plan of a model for commands that measure plain decoders.
+pub fn only_plan(model: &Model) -> anyhow::Result<Plan> {
+    match model.decoder_start() {
+        None => Ok(model.plan()),
+        Some(_) => bail!(
+            "{} has an encoder and a decoder ({}), which this command does not measure",
+            model.name,
+            model.architecture()
+        ),
+    }
+}
+
 /// A plan on the backend that took it.
 struct Prepared {
     executable: Box<dyn Executable>,
@@ -197,7 +211,7 @@ struct Prepared {
 /// Prepares the model on the first backend that can run it; one line says why another could not.
 fn prepare_on_first(
     candidates: Vec<Candidate>,
-    plans: &[Plan; 1],
+    plans: &[Plan],
     model: &Model,
     settings: &Settings,
     load: Load,
@@ -230,7 +244,7 @@ fn can_fall_back(error: &anyhow::Error) -> bool {
 
 fn prepare(
     candidate: Candidate,
-    plans: &[Plan; 1],
+    plans: &[Plan],
     model: &Model,
     settings: &Settings,
     load: Load,
@@ -249,8 +263,8 @@ fn prepare(
     }
     let budget = kv_budget::budget(&layout, &wanted, free)?;
     let cache_bytes = (budget.pages * layout.page_bytes) as u64;
-    // What no cache keeps is computed in one step.
-    let at_least = match layout.groups.is_empty() {
+    // What no cache keeps is computed in one step, and so is what an encoder reads.
+    let at_least = match layout.groups.is_empty() || plans.len() > 1 {
         true => budget.context,
         false => 0,
     };

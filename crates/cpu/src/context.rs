@@ -14,6 +14,12 @@ pub enum Context<'a> {
         kv: KvLayer,
         table: &'a GroupTables,
     },
+    /// All that an encoder cached, for every token of the decoder.
+    Encoded {
+        pool: &'a KvPool,
+        kv: KvLayer,
+        table: &'a GroupTables,
+    },
     /// All tokens of a sequence, for each of them.
     Rows(&'a RowBlocks),
 }
@@ -21,14 +27,14 @@ pub enum Context<'a> {
 impl<'a> Context<'a> {
     pub fn pool(&self) -> &'a KvPool {
         match *self {
-            Context::Paged { pool, .. } => pool,
+            Context::Paged { pool, .. } | Context::Encoded { pool, .. } => pool,
             Context::Rows(blocks) => blocks.pool(),
         }
     }
 
     pub fn head(&self, head: usize) -> HeadOf {
         match *self {
-            Context::Paged { kv, .. } => HeadOf { kv, head },
+            Context::Paged { kv, .. } | Context::Encoded { kv, .. } => HeadOf { kv, head },
             Context::Rows(blocks) => blocks.head(head),
         }
     }
@@ -43,6 +49,11 @@ impl<'a> Context<'a> {
                 tile.position + tile.tokens,
                 table.blocks_of(tile.sequence),
                 table.first_page[tile.sequence] as usize,
+            ),
+            Context::Encoded { table, .. } => (
+                table.lens[tile.sequence].0 as usize,
+                table.blocks_of(tile.sequence),
+                0,
             ),
             Context::Rows(blocks) => (
                 blocks.tokens_of(tile.sequence),

@@ -1,4 +1,4 @@
-//! Owns a prepared plan on the CPU: its weights, scratch memory, KV pool and threads.
+//! Owns the prepared plans of a model on the CPU: their scratch memory, KV pool and threads.
 
 use crate::assignments::Assignments;
 use crate::expert_weights::of_experts;
@@ -7,22 +7,22 @@ use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{PARTITION, Scratch, part_width};
 use crate::kernels::linear::Room;
-use crate::kernels::{elementwise, gated};
 use crate::kv::KvPool;
 use crate::memory::{AlignedBytes, PerThread, Rows};
 use crate::pool::Pool;
-use crate::program::{Call, Kernel, KeysAndValues, translate};
+use crate::prepared::{Place, PreparedPlan};
+use crate::program::{Call, Kernel, check_taps, translate};
 use crate::row_blocks::RowBlocks;
 use crate::run::Run;
 use crate::step::StepState;
 use crate::top_k::top_k;
 use crate::weights::Weights;
 use mettle_plan::{
-    Arena, BackendError, BlockId, BoundWeight, Counts, Dim, Executable, GroupPages, KernelCount,
-    MemoryUse, Op, OutputKind, PageLayout, Plan, PrepareOptions, Rope, Sizes, StepInput,
-    StepLimits, StepOutput, Ticket, bind, cost::StepBytes,
+    Arena, BackendError, BlockId, BoundWeight, Counts, Dim, Executable, GroupPages, MemoryUse,
+    OutputKind, PageLayout, Plan, PrepareOptions, Sizes, StepInput, StepLimits, StepOutput, Ticket,
+    bind,
 };
-use mettle_tensor::{DType, TensorSource};
+use mettle_tensor::TensorSource;
 use std::sync::{Arc, Mutex};
 
 /// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
@@ -30,9 +30,7 @@ pub const OWN_ROWS: usize = 4;
 
 pub struct CpuExecutable {
     pub(crate) isa: Isa,
-    pub(crate) weights: Weights,
-    pub(crate) calls: Vec<Call>,
-    pub(crate) ropes: Vec<RopeTable>,
+    pub(crate) plans: Vec<PreparedPlan>,
     pub(crate) kv: KvPool,
     pub(crate) row_blocks: Option<RowBlocks>,
     pub(crate) quantized: QuantizedRows,
@@ -54,17 +52,9 @@ pub struct CpuExecutable {
     arena: AlignedBytes,
     bounds: Sizes,
     layout: PageLayout,
-    vocabulary: usize,
-    /// Rows of the table that positions are looked up in.
-    positions: usize,
     hidden: Option<Rows>,
     logits: Option<Rows>,
     counts: Arc<Counts>,
-    /// The kernels of each call, to be counted where it has a row or more.
-    pub(crate) kernels: Vec<Vec<KernelCount>>,
-    step_bytes: StepBytes,
-    /// Calls that hidden states need; logits need all.
-    hidden_calls: usize,
     next_ticket: u64,
     done: Option<(Ticket, OutputKind)>,
     top: (Vec<u32>, Vec<f32>),
@@ -122,62 +112,63 @@ impl Parts {
     }
 }
 
-/// The angles of a step's tokens for one rope.
-pub struct RopeTable {
-    pub rope: Rope,
-    /// Cosines, then sines, of each token.
-    pub angles: AlignedBytes,
-}
-
-impl RopeTable {
-    pub fn rows(&self) -> Rows {
-        let width = self.rope.dims;
-        // SAFETY: `angles` was allocated with `dims` values for each token of the largest step.
-        unsafe { Rows::new(self.angles.base().cast(), width, width) }
-    }
-}
-
 impl CpuExecutable {
     pub fn new(
         isa: Isa,
         threads: usize,
-        plan: &Plan,
+        plans: &[Plan],
         source: &dyn TensorSource,
         options: PrepareOptions,
     ) -> Result<CpuExecutable, BackendError> {
-        let bound = bind(std::slice::from_ref(plan), source)?;
+        let bound = bind(plans, source)?;
         let bounds = options.bounds;
-        let arena = Arena::new(plan, &bounds, size_of::<f32>());
-        let memory = AlignedBytes::zeroed("scratch memory", arena.bytes)?;
+        let groups = &plans[0].kv_groups;
+        assert!(
+            plans.iter().all(|plan| plan.kv_groups == *groups),
+            "plans of one model declare the same caches"
+        );
+        let arena = |plan| Arena::new(plan, &bounds, size_of::<f32>());
+        let arenas: Vec<Arena> = plans.iter().map(arena).collect();
+        // Steps do not overlap: all plans work in the same memory.
+        let scratch = arenas.iter().map(|arena| arena.bytes).max();
+        let memory = AlignedBytes::zeroed("scratch memory", scratch.unwrap_or(0))?;
         // Refuses what cannot run before gigabytes are read.
-        let of_experts = of_experts(plan);
-        let is_cut =
-            |b: &&BoundWeight| !plan.weight_of(b.id).is_uncut() && !of_experts.contains_key(&b.id);
-        let cut = bound.iter().find(is_cut);
-        if let Some(weight) = cut {
-            let name = plan.weight_of(weight.id).name();
-            return Err(BackendError::Unsupported {
-                backend: "cpu",
-                what: format!("weights that are parts of tensors ({name})"),
-            });
+        check_uncut(plans, &bound)?;
+        let calls = plans
+            .iter()
+            .zip(&arenas)
+            .map(|(plan, arena)| translate(plan, arena, &memory, &options.taps))
+            .collect::<Result<Vec<_>, _>>()?;
+        check_taps(calls.iter().flatten(), &options.taps)?;
+        let all_calls = || calls.iter().flatten();
+        let row_blocks = RowBlocks::for_calls(all_calls(), &bounds)?;
+        let columns = largest_input(all_calls());
+        let (experts, pair_columns) = largest_mixture(all_calls());
+        let (head_dim, sharing) = largest_attention(all_calls());
+        let kv = KvPool::new(groups, &options.page_layout, options.kv_pages)?;
+        let weights = Weights::load(plans, &bound, source, threads)?;
+        let counts = Arc::new(Counts::default());
+        let mut prepared = Vec::new();
+        for (((plan, arena), calls), weights) in plans.iter().zip(&arenas).zip(calls).zip(weights) {
+            let place = Place {
+                arena,
+                memory: &memory,
+                bounds: &bounds,
+            };
+            prepared.push(PreparedPlan::new(
+                plan, place, calls, weights, isa, &counts,
+            )?);
         }
-        let calls = translate(plan, &arena, &memory, &options.taps)?;
-        let row_blocks = RowBlocks::for_calls(&calls, &bounds)?;
-        let kv = KvPool::new(&plan.kv_groups, &options.page_layout, options.kv_pages)?;
-        let weights = Weights::load(plan, &bound, source, threads)?;
         let pool = Pool::new(threads).map_err(|error| BackendError::Unsupported {
             backend: "cpu",
             what: format!("{threads} threads: {error}"),
         })?;
-        let columns = largest_input(&calls);
-        let (experts, pair_columns) = largest_mixture(&calls);
         let pairs = if experts == 0 {
             0
         } else {
             bounds.expert_assignments
         };
         let assignments = Assignments::new(pairs, experts);
-        let (head_dim, sharing) = largest_attention(&calls);
         // With more, whole items are dealt out evenly enough.
         let shared_items = 8 * threads;
         // No sequence is longer than the pool.
@@ -201,59 +192,23 @@ impl CpuExecutable {
         };
         let own_scratch_bytes = threads.iter().map(own).sum();
         let threads = threads.into_iter().map(PerThread::new).collect();
-        let ropes = plan
-            .ropes
-            .iter()
-            .map(|rope| {
-                let bytes = bounds.tokens.saturating_mul(rope.dims * size_of::<f32>());
-                Ok(RopeTable {
-                    rope: rope.clone(),
-                    angles: AlignedBytes::zeroed("rope angles", bytes)?,
-                })
-            })
-            .collect::<Result<_, BackendError>>()?;
-        let rows_of = |slice| {
-            let range = &arena.ranges[buffer_index(slice)];
-            let width = plan.buffers[buffer_index(slice)].width;
-            // SAFETY: as in `translate`: the arena's own range inside the memory this executable keeps.
-            unsafe { Rows::new(memory.base().add(range.start).cast(), width, width) }
-                .columns(slice.start, slice.width)
-        };
-        let table_rows = |ids: Option<mettle_plan::Slice>| {
-            plan.nodes.iter().find_map(|n| match &n.op {
-                Op::Embed(e) if Some(e.ids) == ids => Some(plan.weight_of(e.table).rows()),
-                _ => None,
-            })
-        };
-        let vocabulary = table_rows(plan.token_ids).unwrap_or(0);
-        let positions = table_rows(plan.positions).unwrap_or(usize::MAX);
-        let counts = Arc::new(Counts::default());
-        let kernels_of = |call: &Call| {
-            let names = kernel_names(&call.kernel, &weights, isa);
-            names.into_iter().map(|name| counts.kernel(name)).collect()
-        };
         Ok(CpuExecutable {
             isa,
             quantized: QuantizedRows::new(bounds.tokens, columns)?,
             pair_rows: QuantizedRows::new(pairs, pair_columns)?,
             assignment_bytes: assignments.bytes(),
             assignments: PerThread::new(assignments),
-            state: StepState::new(&bounds, plan.kv_groups.len()),
+            state: StepState::new(&bounds, groups.len()),
             tapped: vec![Vec::new(); options.taps.len()],
             taps: options
                 .taps
                 .into_iter()
                 .map(|name| (name, Mutex::new(Vec::new())))
                 .collect(),
-            hidden: plan.hidden.map(rows_of),
-            logits: plan.logits.map(rows_of),
-            kernels: calls.iter().map(kernels_of).collect(),
+            hidden: prepared.iter().find_map(|plan| plan.hidden),
+            logits: prepared.iter().find_map(|plan| plan.logits),
             counts,
-            step_bytes: StepBytes::new(plan, size_of::<f32>()),
-            hidden_calls: plan.nodes_for(OutputKind::Hidden),
-            weights,
-            calls,
-            ropes,
+            plans: prepared,
             kv,
             row_blocks,
             threads,
@@ -263,20 +218,10 @@ impl CpuExecutable {
             arena: memory,
             bounds,
             layout: options.page_layout,
-            vocabulary,
-            positions,
             next_ticket: 1,
             done: None,
             top: (Vec::new(), Vec::new()),
         })
-    }
-
-    /// The calls of a step with this output.
-    pub(crate) fn calls_for(&self, output: OutputKind) -> &[Call] {
-        match output {
-            OutputKind::Hidden => &self.calls[..self.hidden_calls],
-            _ => &self.calls,
-        }
     }
 
     /// Output rows, contiguous: outputs are whole buffers.
@@ -290,12 +235,26 @@ impl CpuExecutable {
     }
 }
 
-fn buffer_index(slice: mettle_plan::Slice) -> usize {
-    slice.buffer.0 as usize
+/// The CPU packs whole tensors, experts' apart.
+fn check_uncut(plans: &[Plan], bound: &[BoundWeight]) -> Result<(), BackendError> {
+    for (number, plan) in plans.iter().enumerate() {
+        let of_experts = of_experts(plan);
+        let mut own = bound.iter().filter(|b| b.plan == number);
+        let is_cut =
+            |b: &&BoundWeight| !plan.weight_of(b.id).is_uncut() && !of_experts.contains_key(&b.id);
+        if let Some(weight) = own.find(is_cut) {
+            let name = plan.weight_of(weight.id).name();
+            return Err(BackendError::Unsupported {
+                backend: "cpu",
+                what: format!("weights that are parts of tensors ({name})"),
+            });
+        }
+    }
+    Ok(())
 }
 
-fn largest_input(calls: &[Call]) -> usize {
-    let widths = calls.iter().map(|c| match &c.kernel {
+fn largest_input<'a>(calls: impl Iterator<Item = &'a Call>) -> usize {
+    let widths = calls.map(|c| match &c.kernel {
         Kernel::Linear { x, .. } => x.width.next_multiple_of(crate::pack::BLOCK),
         _ => 0,
     });
@@ -303,8 +262,8 @@ fn largest_input(calls: &[Call]) -> usize {
 }
 
 /// Experts, and columns of their inputs in whole blocks.
-fn largest_mixture(calls: &[Call]) -> (usize, usize) {
-    let shapes = calls.iter().filter_map(|c| match &c.kernel {
+fn largest_mixture<'a>(calls: impl Iterator<Item = &'a Call>) -> (usize, usize) {
+    let shapes = calls.filter_map(|c| match &c.kernel {
         Kernel::MoeExperts(Experts {
             x,
             width,
@@ -318,8 +277,8 @@ fn largest_mixture(calls: &[Call]) -> (usize, usize) {
     (experts, columns.next_multiple_of(crate::pack::BLOCK))
 }
 
-fn largest_attention(calls: &[Call]) -> (usize, usize) {
-    let shapes = calls.iter().filter_map(|c| match &c.kernel {
+fn largest_attention<'a>(calls: impl Iterator<Item = &'a Call>) -> (usize, usize) {
+    let shapes = calls.filter_map(|c| match &c.kernel {
         Kernel::Attention {
             q,
             kv_heads,
@@ -329,41 +288,6 @@ fn largest_attention(calls: &[Call]) -> (usize, usize) {
         _ => None,
     });
     shapes.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)))
-}
-
-fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static str> {
-    match kernel {
-        Kernel::Embed { .. } => vec!["embed"],
-        Kernel::RmsNorm { .. } => vec!["rms_norm"],
-        Kernel::LayerNorm { .. } => vec!["layer_norm"],
-        Kernel::Linear { weight, .. } => weights
-            .matrix(*weight)
-            .iter()
-            .map(|part| crate::names::linear(part.dtype, isa))
-            .collect(),
-        Kernel::QkNorm { .. } => vec!["qk_norm"],
-        Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
-        Kernel::Attention { kv, .. } => vec![match kv {
-            KeysAndValues::Paged(_) => "attention",
-            KeysAndValues::Rows { .. } => "attention_rows",
-        }],
-        Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
-        Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
-        Kernel::Softcap { .. } => vec!["softcap"],
-        Kernel::Gather { .. } => vec!["gather"],
-        Kernel::MoeRoute { .. } => vec!["moe_route"],
-        Kernel::MoeExperts(op) => {
-            // Each type once, however many experts there are.
-            let both = [op.gate_up, op.down].map(|id| weights.matrix(id));
-            let mut types: Vec<DType> = both.into_iter().flatten().map(|m| m.dtype).collect();
-            types.sort();
-            types.dedup();
-            let names = types
-                .into_iter()
-                .map(|dtype| crate::names::linear(dtype, isa));
-            ["moe_experts"].into_iter().chain(names).collect()
-        }
-    }
 }
 
 impl Executable for CpuExecutable {
@@ -376,9 +300,9 @@ impl Executable for CpuExecutable {
     }
 
     fn memory(&self) -> MemoryUse {
-        let angles: usize = self.ropes.iter().map(|r| r.angles.len()).sum();
+        let tables: usize = self.plans.iter().map(PreparedPlan::table_bytes).sum();
         MemoryUse {
-            weight_bytes: self.weights.bytes(),
+            weight_bytes: Weights::bytes(self.plans.iter().map(|plan| &plan.weights)),
             kv_bytes: self.kv.bytes(),
             scratch_bytes: self.arena.len()
                 + self.quantized.bytes()
@@ -387,7 +311,7 @@ impl Executable for CpuExecutable {
                 + self.own_scratch_bytes
                 + self.parts.bytes()
                 + self.row_blocks.as_ref().map_or(0, RowBlocks::bytes)
-                + angles,
+                + tables,
         }
     }
 
@@ -409,22 +333,31 @@ impl Executable for CpuExecutable {
         if self.done.is_some() {
             return Err(BackendError::TooManyInFlight(1));
         }
+        let plan = self.plans.get(step.plan);
         let limits = StepLimits {
-            plans: 1,
+            plans: self.plans.len(),
+            fills_encoder: plan.is_some_and(|plan| plan.fills_encoder),
             bounds: &self.bounds,
-            vocabulary: self.vocabulary,
+            vocabulary: plan.map_or(0, |plan| plan.vocabulary),
             kv_pages: self.kv.pages(),
             page_layout: &self.layout,
         };
         self.state.prepare(step, &limits, &self.kv)?;
-        let beyond = |position: &&u32| **position as usize >= self.positions;
+        let plan = &self.plans[step.plan];
+        if !step.logit_rows.is_empty() && !plan.gives(step.output) {
+            return Err(BackendError::BadStep(format!(
+                "plan {} has no rows to give",
+                step.plan
+            )));
+        }
+        let beyond = |position: &&u32| **position as usize >= plan.positions;
         if let Some(position) = step.positions.iter().find(beyond) {
             return Err(BackendError::BadStep(format!(
                 "position {position} of {}",
-                self.positions
+                plan.positions
             )));
         }
-        if let Some(blocks) = &mut self.row_blocks {
+        if let Some(blocks) = self.row_blocks.as_mut().filter(|_| plan.reads_rows) {
             blocks.prepare(step)?;
         }
         if !step.tokens.is_empty() {
@@ -435,7 +368,8 @@ impl Executable for CpuExecutable {
             let run = Run::new(self, step, pool.threads());
             pool.run(&|thread, phases| run.all_calls(thread, phases));
             self.pool = Some(pool);
-            self.counts.add_bytes(self.step_bytes.of(step));
+            let bytes = self.plans[step.plan].step_bytes.of(step);
+            self.counts.add_bytes(bytes);
             for ((_, kept), tapped) in self.taps.iter_mut().zip(&mut self.tapped) {
                 let kept = kept.get_mut().unwrap_or_else(|p| p.into_inner());
                 std::mem::swap(kept, tapped);

@@ -94,11 +94,11 @@ impl Run<'_> {
         if tokens == 0 {
             return false;
         }
-        let (isa, cpu) = (self.cpu.isa, self.cpu);
+        let isa = self.cpu.isa;
         let (hidden, width, top_k) = (op.x.width, op.width, op.top_k());
         let product = |matrices, bias, columns, results| {
             let (x, out) = (op.inputs(columns), op.results(results));
-            Product::new(&cpu.weights, matrices, bias, x, out)
+            Product::new(&self.plan.weights, matrices, bias, x, out)
         };
         let gate_up = product(op.gate_up, op.gate_up_bias, hidden, 2 * width);
         let down = product(op.down, op.down_bias, width, hidden);
@@ -124,13 +124,13 @@ impl Run<'_> {
                     let activated = down.x.row_mut(row);
                     gated::gated(isa, op.activation, gate, up, activated);
                     if down.takes_quantized {
-                        cpu.pair_rows.quantize(isa, row, activated);
+                        self.cpu.pair_rows.quantize(isa, row, activated);
                     }
                 }
             });
             self.product(op, &down, &mut scratch.linear, walk);
             self.rows(walk, tokens, |tokens| {
-                let assignments = cpu.assignments.read();
+                let assignments = self.cpu.assignments.read();
                 for token in tokens {
                     let (out, shares) = (op.out.row_mut(token), op.shares.row(token));
                     for (rank, share) in shares.iter().enumerate() {

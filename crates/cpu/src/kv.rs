@@ -61,7 +61,7 @@ impl KvPool {
             .iter()
             .zip(&layout.groups)
             .map(|(group, pages)| {
-                if !matches!(group.retention, Retention::Full | Retention::Window(_)) {
+                if group.retention == Retention::State {
                     return Err(unsupported(format!(
                         "cache that is kept {:?} (group {})",
                         group.retention, group.name

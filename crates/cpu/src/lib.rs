@@ -14,6 +14,7 @@ mod names;
 mod pack;
 mod phases;
 mod pool;
+mod prepared;
 mod program;
 mod row_blocks;
 mod run;
@@ -72,13 +73,7 @@ impl Backend for CpuBackend {
         weights: &dyn TensorSource,
         options: PrepareOptions,
     ) -> Result<Box<dyn Executable>, BackendError> {
-        let [plan] = plans else {
-            return Err(BackendError::Unsupported {
-                backend: "cpu",
-                what: format!("models of {} plans (an encoder and a decoder)", plans.len()),
-            });
-        };
-        let executable = CpuExecutable::new(self.isa, self.threads, plan, weights, options)?;
+        let executable = CpuExecutable::new(self.isa, self.threads, plans, weights, options)?;
         Ok(Box::new(executable))
     }
 }

@@ -75,6 +75,7 @@ pub enum Kernel {
         window: Option<usize>,
         softcap: Option<f32>,
         sinks: Option<WeightId>,
+        bias: Option<WeightId>,
     },
     Gated {
         activation: Activation,
@@ -117,6 +118,8 @@ pub enum EmbedOf {
 #[derive(Clone, Copy)]
 pub enum KeysAndValues {
     Paged(KvLayer),
+    /// What an encoder cached of its input, all of it.
+    Encoded(KvLayer),
     /// The rows of the queries' own sequences.
     Rows {
         k: Rows,
@@ -143,8 +146,7 @@ pub fn translate(
         arena,
         memory,
     };
-    let calls: Vec<Call> = plan
-        .nodes
+    plan.nodes
         .iter()
         .map(|node| {
             let rows = plan.buffer_of(node.op.primary()).rows;
@@ -165,15 +167,21 @@ pub fn translate(
                 rows,
             })
         })
-        .collect::<Result<_, BackendError>>()?;
-    for (index, name) in taps.iter().enumerate() {
-        if !calls.iter().any(|c| c.taps.iter().any(|t| t.0 == index)) {
-            return Err(unsupported(format!(
-                "tap {name} (no op of this plan gives it)"
-            )));
-        }
+        .collect()
+}
+
+/// Refuses taps that no op of any plan gives.
+pub fn check_taps<'a>(
+    calls: impl Iterator<Item = &'a Call>,
+    taps: &[String],
+) -> Result<(), BackendError> {
+    let given: Vec<usize> = calls.flat_map(|c| c.taps.iter().map(|t| t.0)).collect();
+    match taps.iter().enumerate().find(|(i, _)| !given.contains(i)) {
+        None => Ok(()),
+        Some((_, name)) => Err(unsupported(format!(
+            "tap {name} (no op of this plan gives it)"
+        ))),
     }
-    Ok(calls)
 }
 
 struct View<'a> {
@@ -291,9 +299,6 @@ impl View<'_> {
                 if o.visible_to.is_some() {
                     return refuse("between marked tokens (images)");
                 }
-                if o.bias.is_some() {
-                    return refuse("with a bias");
-                }
                 if o.values_in_keys || o.value_dim != o.head_dim {
                     return refuse("with values of another width than keys");
                 }
@@ -307,8 +312,21 @@ impl View<'_> {
                     window: o.window,
                     softcap: o.softcap,
                     sinks: o.sinks,
+                    bias: o.bias.map(|b| b.weight),
                 }
             }
+            Op::CrossAttention(o) => Kernel::Attention {
+                q: rows(o.q),
+                out: rows(o.out),
+                kv: KeysAndValues::Encoded(o.kv),
+                kv_heads: o.heads,
+                head_dim: o.head_dim,
+                scale: o.scale,
+                window: None,
+                softcap: None,
+                sinks: None,
+                bias: None,
+            },
             Op::GatedAct(o) => Kernel::Gated {
                 activation: o.activation,
                 gate: rows(o.gate),

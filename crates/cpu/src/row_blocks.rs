@@ -24,8 +24,11 @@ pub struct RowBlocks {
 
 impl RowBlocks {
     /// Room for the largest step of a plan with such attention; None for other plans.
-    pub fn for_calls(calls: &[Call], bounds: &Sizes) -> Result<Option<RowBlocks>, BackendError> {
-        let mut shapes = calls.iter().filter_map(|call| match call.kernel {
+    pub fn for_calls<'a>(
+        calls: impl Iterator<Item = &'a Call>,
+        bounds: &Sizes,
+    ) -> Result<Option<RowBlocks>, BackendError> {
+        let mut shapes = calls.filter_map(|call| match call.kernel {
             Kernel::Attention {
                 kv: KeysAndValues::Rows { .. },
                 kv_heads,

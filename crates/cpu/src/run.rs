@@ -11,6 +11,7 @@ use crate::memory::Rows;
 use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
+use crate::prepared::PreparedPlan;
 use crate::program::{Call, EmbedOf, Kernel, KeysAndValues};
 use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
 use std::ops::Range;
@@ -22,13 +23,19 @@ const ITEMS_PER_THREAD: usize = 4;
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
     pub(crate) cpu: &'a CpuExecutable,
+    pub(crate) plan: &'a PreparedPlan,
     step: &'a StepInput,
     threads: usize,
 }
 
 impl<'a> Run<'a> {
     pub fn new(cpu: &'a CpuExecutable, step: &'a StepInput, threads: usize) -> Run<'a> {
-        Run { cpu, step, threads }
+        Run {
+            cpu,
+            plan: &cpu.plans[step.plan],
+            step,
+            threads,
+        }
     }
 
     pub fn all_calls(&self, thread: usize, phases: &Phases) {
@@ -37,8 +44,8 @@ impl<'a> Run<'a> {
         let mut walk = phases.walk(thread);
         let tokens = self.cpu.state.positions.len();
         self.rows(&mut walk, tokens, |rows| self.fill_angles(rows));
-        let calls = self.cpu.calls_for(self.step.output);
-        for (call, kernels) in calls.iter().zip(&self.cpu.kernels) {
+        let calls = self.plan.calls_for(self.step.output);
+        for (call, kernels) in calls.iter().zip(&self.plan.kernels) {
             // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
             // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
             // (`StepState::prepare` checked them).
@@ -92,7 +99,7 @@ impl<'a> Run<'a> {
 
     fn fill_angles(&self, tokens: Range<usize>) {
         let positions = &self.cpu.state.positions;
-        for table in &self.cpu.ropes {
+        for table in &self.plan.ropes {
             let angles = table.rows();
             for token in tokens.clone() {
                 // SAFETY: each token's row is filled by one thread, in the phase before those that read it.
@@ -110,7 +117,7 @@ impl<'a> Run<'a> {
     unsafe fn call(&self, call: &Call, scratch: &mut ThreadScratch, walk: &mut Walk<'_>) -> bool {
         let isa = self.cpu.isa;
         let rows = rows_of(call.rows, &self.cpu.state);
-        let vector = |id: WeightId| self.cpu.weights.vector(id);
+        let vector = |id: WeightId| self.plan.weights.vector(id);
         // SAFETY: for every row access below: see `all_calls`.
         unsafe {
             match &call.kernel {
@@ -124,7 +131,7 @@ impl<'a> Run<'a> {
                         EmbedOf::Tokens => &self.cpu.state.token_ids,
                         EmbedOf::Positions => &self.cpu.state.positions,
                     };
-                    let table = &self.cpu.weights.matrix(*table)[0];
+                    let table = &self.plan.weights.matrix(*table)[0];
                     self.rows(walk, rows, |rows| {
                         for row in rows {
                             let out = out.row_mut(row);
@@ -233,10 +240,12 @@ impl<'a> Run<'a> {
                     window,
                     softcap,
                     sinks,
+                    bias,
                 } => {
                     let columns = q.width / kv_heads;
                     let heads = columns / head_dim;
                     let sinks = sinks.map(vector);
+                    let bias = bias.map(|id| &self.plan.biases[&id]);
                     let source = self.context(*kv, walk);
                     let attention = |head: usize| Attention {
                         pool: source.pool(),
@@ -249,6 +258,7 @@ impl<'a> Run<'a> {
                         window: *window,
                         softcap: *softcap,
                         sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
+                        bias: bias.map(|bias| bias.rows(head * heads..(head + 1) * heads)),
                     };
                     self.attend(attention, source, *kv_heads, scratch, walk)
                 }
@@ -331,7 +341,7 @@ impl<'a> Run<'a> {
         let (mut did_first, mut first_column) = (false, 0);
         // All parts at once, but for those that take the input's columns in different orders.
         for parts in self
-            .cpu
+            .plan
             .weights
             .matrix(product.weight)
             .chunk_by(|a, b| a.order == b.order)
@@ -430,7 +440,7 @@ impl<'a> Run<'a> {
     }
 
     fn rotate(&self, id: RopeId, row: usize, x: &mut [f32], head_dim: usize, from: usize) {
-        let table = &self.cpu.ropes[id.0 as usize];
+        let table = &self.plan.ropes[id.0 as usize];
         // SAFETY: filled in the first phase of the step and not written since.
         let angles = unsafe { table.rows().row(row) };
         let (cosines, sines) = angles.split_at(table.rope.dims / 2);
@@ -467,6 +477,11 @@ impl<'a> Run<'a> {
     unsafe fn context(&self, kv: KeysAndValues, walk: &mut Walk<'_>) -> Context<'a> {
         match kv {
             KeysAndValues::Paged(kv) => Context::Paged {
+                pool: &self.cpu.kv,
+                kv,
+                table: &self.step.tables[kv.group],
+            },
+            KeysAndValues::Encoded(kv) => Context::Encoded {
                 pool: &self.cpu.kv,
                 kv,
                 table: &self.step.tables[kv.group],

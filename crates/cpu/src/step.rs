@@ -2,7 +2,7 @@
 
 use crate::kernels::attention::{SMALL_TILE, TILE};
 use crate::kv::KvPool;
-use mettle_plan::{BackendError, BlockId, InputToken, Sizes, StepInput, StepLimits};
+use mettle_plan::{BackendError, BlockId, InputToken, Retention, Sizes, StepInput, StepLimits};
 
 /// Tokens of a sequence from which on they make tiles enough for all threads.
 const MANY_TOKENS: usize = 4 * TILE;
@@ -12,7 +12,8 @@ pub struct StepState {
     pub token_ids: Vec<u32>,
     pub positions: Vec<u32>,
     pub logit_rows: Vec<u32>,
-    /// Per group and token: the page and the place in it where the token's keys and values go.
+    /// Per group and token: the page and the place in it where the token's keys and values go. Empty for groups that the step
+    /// does not write.
     pub slots: Vec<Vec<(BlockId, u32)>>,
     pub tiles: Vec<Tile>,
     /// Tokens of the longest tile.
@@ -69,17 +70,29 @@ impl StepState {
         self.logit_rows.extend(step.logit_rows.iter().map(|r| r.0));
         self.tiles.clear();
         self.slots.iter_mut().for_each(Vec::clear);
-        (0..step.sequences()).for_each(|sequence| self.add_sequence(step, sequence, pool));
+        for sequence in 0..step.sequences() {
+            self.add_sequence(step, sequence, limits, pool);
+        }
         self.longest_tile = self.tiles.iter().map(|t| t.tokens).max().unwrap_or(0);
         Ok(())
     }
 
-    fn add_sequence(&mut self, step: &StepInput, sequence: usize, pool: &KvPool) {
+    fn add_sequence(
+        &mut self,
+        step: &StepInput,
+        sequence: usize,
+        limits: &StepLimits,
+        pool: &KvPool,
+    ) {
         let start = step.query_start[sequence] as usize;
         let end = step.query_start[sequence + 1] as usize;
         let context = step.context_lens[sequence].0 as usize;
         let first = step.positions[start] as usize;
         for (group, slots) in self.slots.iter_mut().enumerate() {
+            let retention = limits.page_layout.groups[group].retention;
+            if limits.fills_encoder != (retention == Retention::Encoder) {
+                continue;
+            }
             let table = &step.tables[group];
             let (blocks, first_page) = (table.blocks_of(sequence), table.first_page[sequence]);
             let tokens_per_page = pool.tokens_per_page(group);

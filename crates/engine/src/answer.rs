@@ -74,8 +74,12 @@ struct ChoiceText {
 
 impl Answer {
     pub fn new(stream: RequestStream, tokenizer: Arc<Tokenizer>, options: AnswerOptions) -> Answer {
+        let detokenizer = match stream.starts_anew() {
+            true => Detokenizer::of_whole_text,
+            false => Detokenizer::new,
+        };
         let choice = |_| ChoiceText {
-            detokenizer: Some(Detokenizer::new(tokenizer.clone(), options.skip_special)),
+            detokenizer: Some(detokenizer(tokenizer.clone(), options.skip_special)),
             finder: StopFinder::new(&options),
             tokens: Vec::new(),
             matched: None,
@@ -327,7 +331,7 @@ mod tests {
     fn start(options: AnswerOptions) -> (Source, Answer) {
         let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(1));
-        let stream = RequestStream::new(receiver, abort.clone(), 3, 1);
+        let stream = RequestStream::new(receiver, abort.clone(), 3, false, 1);
         let answer = Answer::new(stream, tokenizer(), options);
         (Source { events, abort }, answer)
     }
@@ -336,7 +340,7 @@ mod tests {
     fn choices_have_texts_and_stops_of_their_own() {
         let (events, receiver) = tape(50, None, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(2));
-        let stream = RequestStream::new(receiver, abort.clone(), 3, 2);
+        let stream = RequestStream::new(receiver, abort.clone(), 3, false, 2);
         let mut answer = Answer::new(stream, tokenizer(), options(&["bc"]));
         // The first choice is "abc" and stops; the second is "ab" and is cut off, with "b" held back.
         for (choice, id) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 0)] {

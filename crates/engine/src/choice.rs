@@ -29,7 +29,7 @@ pub(crate) struct Choice {
     pub key: Key,
     /// Its pages; `None` while it waits.
     pub sequence: Option<SequenceId>,
-    /// Prompt and output.
+    /// What was given, and the output.
     pub tokens: Vec<u32>,
     pub guard: Guard,
     /// Set once it is over; it leaves after the step.
@@ -54,9 +54,9 @@ pub(crate) struct Choice {
 impl Choice {
     /// The first choice of a request; the others leave it once the prompt is computed.
     pub fn first(job: Arc<Job>, key: Key) -> Choice {
-        let request = &job.request;
-        let mut tokens = Vec::with_capacity(request.prompt.len() + request.max_tokens);
-        tokens.extend_from_slice(&request.prompt);
+        let (request, given) = (&job.request, job.given());
+        let mut tokens = Vec::with_capacity(given.len() + request.max_tokens);
+        tokens.extend_from_slice(given);
         Choice {
             seed: choice_seed(job.seed, 0),
             has_siblings: request.n == 1,
@@ -89,7 +89,7 @@ impl Choice {
 
     fn sibling(&self, choice: usize) -> Choice {
         let max_tokens = self.job.request.max_tokens;
-        let mut tokens = Vec::with_capacity(self.prompt_len() + max_tokens);
+        let mut tokens = Vec::with_capacity(self.given_len() + max_tokens);
         tokens.extend_from_slice(&self.tokens);
         Choice {
             job: self.job.clone(),
@@ -114,12 +114,17 @@ impl Choice {
         }
     }
 
-    fn prompt_len(&self) -> usize {
+    pub fn prompt_len(&self) -> usize {
         self.job.request.prompt.len()
     }
 
+    /// Tokens before the output.
+    fn given_len(&self) -> usize {
+        self.job.given().len()
+    }
+
     fn output(&self) -> &[u32] {
-        &self.tokens[self.prompt_len()..]
+        &self.tokens[self.given_len()..]
     }
 
     pub fn is_aborted(&self) -> bool {
@@ -132,7 +137,7 @@ impl Choice {
 
     /// Tokens of its cache at the most: the last one made is never computed.
     pub fn cached_at_most(&self) -> usize {
-        self.job.request.cached_tokens_at_most()
+        self.given_len() + self.job.request.max_tokens.saturating_sub(1)
     }
 
     /// Tokens that the cache will hold after the next one is made.
@@ -166,10 +171,10 @@ impl Choice {
             return false;
         }
         let request = &self.job.request;
-        let (prompt, max_tokens) = (&request.prompt, request.max_tokens);
-        self.penalties = Penalties::new(&request.sampling, prompt, max_tokens, vocabulary);
+        let (given, max_tokens) = (self.job.given(), request.max_tokens);
+        self.penalties = Penalties::new(&request.sampling, given, max_tokens, vocabulary);
         if request.prompt_logprobs.is_some() {
-            self.scored.reserve_exact(prompt.len());
+            self.scored.reserve_exact(given.len());
         }
         self.cached = Some(cached);
         self.admitted = Some(now);
@@ -197,7 +202,7 @@ impl Choice {
     fn scores(&self, position: usize) -> bool {
         let following = position + 1;
         self.job.request.prompt_logprobs.is_some()
-            && following < self.prompt_len()
+            && following < self.given_len()
             && following >= self.scored.len()
             && !self.is_prompt_done
     }

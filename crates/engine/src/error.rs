@@ -68,9 +68,22 @@ pub enum EngineError {
     #[error("this model gives no hidden states on this device, which pooling needs")]
     NoHidden,
     #[error(
-        "KV group {group} holds an encoder's tokens: models with an encoder and a decoder are not served yet"
+        "KV group {group} holds an encoder's tokens, and no token was named from which its decoder starts"
     )]
-    HasEncoder { group: usize },
+    NoStart { group: usize },
+    #[error(
+        "prompt has {prompt} tokens and asks for {max_tokens}: the encoder takes {encoder} tokens, the decoder makes {decoder}"
+    )]
+    EncoderOverflow {
+        prompt: usize,
+        max_tokens: usize,
+        encoder: usize,
+        decoder: usize,
+    },
+    #[error(
+        "prompt_logprobs asks how likely the prompt is: an encoder reads this model's prompts, and no token of them is predicted"
+    )]
+    PromptIsEncoded,
     #[error("the option {name} is {value}, it must be {range}")]
     BadOption {
         name: &'static str,
@@ -96,6 +109,8 @@ impl EngineError {
             self,
             EngineError::EmptyPrompt
                 | EngineError::ContextOverflow { .. }
+                | EngineError::EncoderOverflow { .. }
+                | EngineError::PromptIsEncoded
                 | EngineError::OutOfVocabulary { .. }
                 | EngineError::OutOfRange { .. }
                 | EngineError::EmptyList { .. }

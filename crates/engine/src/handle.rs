@@ -5,7 +5,7 @@ use crate::error::EngineError;
 use crate::event::Event;
 use crate::job::{AbortFlags, Job};
 use crate::pager::{BlockState, Footprint, Pager};
-use crate::request::{Limits, Request};
+use crate::request::{EncoderLimits, Limits, Request};
 use crate::sampler::Sampler;
 use crate::scheduler::{Budget, Scheduler, SchedulerOptions};
 use crate::stats::{Histograms, SharedStats, Stats, StepRecord};
@@ -25,8 +25,10 @@ use std::time::{Duration, Instant};
 pub struct EngineOptions {
     /// Token ids are below this; normally the width of the logits.
     pub vocabulary: usize,
-    /// Tokens of prompt and answer together.
+    /// Tokens of prompt and answer together; with an encoder, of each.
     pub context: usize,
+    /// Where an encoder reads the prompts (its plan is the second one): the token that the decoder starts from.
+    pub decoder_start: Option<u32>,
     /// Pages of the KV pool, as the executable was prepared with; 0 for a model that has none.
     pub kv_pages: usize,
     /// Requests that may wait besides `max_sequences` ones that run, all choices of a request counting as one.
@@ -52,6 +54,7 @@ impl EngineOptions {
         EngineOptions {
             vocabulary,
             context,
+            decoder_start: None,
             kv_pages,
             max_queue: 64,
             max_sequences: 1,
@@ -117,9 +120,18 @@ impl Engine {
             });
         }
         let is_encoder = |g: &GroupPages| g.retention == Retention::Encoder;
-        if let Some(group) = layout.groups.iter().position(is_encoder) {
-            return Err(EngineError::HasEncoder { group });
-        }
+        let encoder = match layout.groups.iter().position(is_encoder) {
+            None => None,
+            Some(group) => {
+                let start = options.decoder_start;
+                Some(EncoderLimits {
+                    tokens: budget.tokens.min(options.context),
+                    start: start.ok_or(EngineError::NoStart { group })?,
+                })
+            }
+        };
+        // A prompt that an encoder reads has no hidden states of the decoder.
+        let gives_hidden = gives_hidden && encoder.is_none();
         let groups = layout.groups.len();
         let footprint = Footprint::new(layout.clone(), options.kv_pages, budget.tokens);
         let stats = Arc::new(SharedStats::new(options.kv_pages));
@@ -140,10 +152,11 @@ impl Engine {
             commands,
             executable,
             scheduler: Scheduler::new(scheduler, stats.clone()),
+            // What a decoder computes depends on its encoder's input too, which prefixes do not hold.
             pager: Pager::new(
                 layout,
                 options.kv_pages,
-                options.prefix_cache && !in_one_step,
+                options.prefix_cache && !in_one_step && encoder.is_none(),
             ),
             sampler: Sampler::new(vocabulary),
             stats: stats.clone(),
@@ -159,6 +172,7 @@ impl Engine {
             limits: Limits {
                 vocabulary,
                 context: options.context,
+                encoder,
                 footprint,
                 gives_logits,
                 gives_hidden,
@@ -216,9 +230,23 @@ impl EngineHandle {
         live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|live| EngineError::QueueFull { live, limit })?;
         let abort = Arc::new(AbortFlags::new(request.n));
-        let stream = RequestStream::new(reader, abort.clone(), request.prompt.len(), request.n);
+        let start = shared.limits.encoder.map(|encoder| encoder.start);
+        let stream = RequestStream::new(
+            reader,
+            abort.clone(),
+            request.prompt.len(),
+            start.is_some(),
+            request.n,
+        );
         let seed = request.sampling.seed.unwrap_or_else(random_seed);
-        let job = Job::new(request, seed, shared.limits.vocabulary, events, abort);
+        let job = Job::new(
+            request,
+            seed,
+            start,
+            shared.limits.vocabulary,
+            events,
+            abort,
+        );
         shared.stats.inbox.fetch_add(1, Ordering::Relaxed);
         let command = Command::Submit(Arc::new(job));
         if shared.sender.try_send(command).is_err() {

@@ -41,6 +41,8 @@ impl AbortFlags {
 pub(crate) struct Job {
     pub request: Request,
     pub seed: u64,
+    /// An encoder reads the prompt; the decoder starts from this.
+    pub decoder_start: Option<u32>,
     /// `allowed_token_ids`.
     pub allowed: Option<TokenMask>,
     pub submitted: Instant,
@@ -54,6 +56,7 @@ impl Job {
     pub fn new(
         request: Request,
         seed: u64,
+        decoder_start: Option<u32>,
         vocabulary: usize,
         events: TapeWriter,
         abort: Arc<AbortFlags>,
@@ -64,8 +67,25 @@ impl Job {
             submitted: Instant::now(),
             request,
             seed,
+            decoder_start,
             abort,
             events,
+        }
+    }
+
+    /// What the sequence starts with: the prompt, or what stands for one that an encoder reads.
+    pub fn given(&self) -> &[u32] {
+        match &self.decoder_start {
+            Some(start) => std::slice::from_ref(start),
+            None => &self.request.prompt,
+        }
+    }
+
+    /// What an encoder reads.
+    pub fn encoder_input(&self) -> &[u32] {
+        match self.decoder_start {
+            Some(_) => &self.request.prompt,
+            None => &[],
         }
     }
 

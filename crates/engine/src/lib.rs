@@ -57,7 +57,7 @@ pub use error::EngineError;
 pub use event::{Event, FinishReason, Finished, StopCause, Timings, TokenLogprobs, Usage};
 pub use handle::{Engine, EngineHandle, EngineOptions};
 pub use pooling::Pooling;
-pub use request::{Limits, MAX_CHOICES, MAX_LOGPROBS, Request};
+pub use request::{EncoderLimits, Limits, MAX_CHOICES, MAX_LOGPROBS, Request};
 pub use sampler::{MAX_LISTED, SamplingParams};
 pub use stats::{Ended, HistogramSnapshot, Histograms, Stats, StepRecord};
 pub use stream::RequestStream;

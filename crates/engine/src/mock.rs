@@ -43,6 +43,9 @@ pub struct MockExecutable {
     kernel: KernelCount,
 }
 
+/// The plan whose steps write the groups that keep an encoder's tokens, and no others.
+const ENCODER: usize = 1;
+
 /// No token has this id: reading a slot that was never written changes the hash.
 const POISON: u32 = u32::MAX;
 
@@ -97,13 +100,23 @@ impl MockExecutable {
 
     /// The logits after `tokens`, computed without pages: what any correct run must give.
     pub fn logits_after(vocabulary: usize, layout: &PageLayout, tokens: &[u32]) -> Vec<f32> {
-        let hash = hash_after(layout, tokens);
+        MockExecutable::logits_of(vocabulary, layout, &[], tokens)
+    }
+
+    /// The same where an encoder has read `input`.
+    pub fn logits_of(
+        vocabulary: usize,
+        layout: &PageLayout,
+        input: &[u32],
+        tokens: &[u32],
+    ) -> Vec<f32> {
+        let hash = hash_after(layout, input, tokens);
         (0..vocabulary as u32).map(|id| logit(hash, id)).collect()
     }
 
     /// The hidden state of the last of `tokens`, computed without pages.
     pub fn hidden_after(layout: &PageLayout, tokens: &[u32]) -> Vec<f32> {
-        hidden(hash_after(layout, tokens)).collect()
+        hidden(hash_after(layout, &[], tokens)).collect()
     }
 
     /// The hidden state at `position` of an encoder's text.
@@ -138,15 +151,21 @@ impl MockExecutable {
                 let first_query = context - step.query_len(sequence).0 as usize;
                 let first = tables.first_page[sequence] as usize;
                 let pages = tables.blocks_of(sequence).len();
+                let encodes = step.plan == ENCODER;
+                let held = tables.lens[sequence].0 as usize;
+                let is_encoders = group.retention == Retention::Encoder;
                 let covers = match group.retention {
+                    Retention::Encoder => {
+                        held > 0 && first + pages == held.div_ceil(group.tokens_per_page)
+                    }
+                    _ if encodes => pages == 0,
                     Retention::State => pages == group.pages_per_state,
-                    Retention::Encoder => false,
                     _ => {
                         first == group.first_page(first_query)
                             && first + pages == context.div_ceil(group.tokens_per_page)
                     }
                 };
-                if tables.lens[sequence].0 as usize != context {
+                if encodes == is_encoders && held != context {
                     return Err(BackendError::BadStep(format!(
                         "{:?} for a context of {context} tokens",
                         tables.lens[sequence]
@@ -163,7 +182,8 @@ impl MockExecutable {
         Ok(())
     }
 
-    /// Writes a sequence's token at `position` into every group and gives the hash of what its query sees.
+    /// Writes a sequence's token at `position` into every group that this plan writes and gives the hash of what its query
+    /// sees.
     fn compute(&mut self, step: &StepInput, sequence: usize, position: usize, token: u32) -> u64 {
         if self.is_encoder() {
             let rows = step.query_start[sequence]..step.query_start[sequence + 1];
@@ -177,6 +197,11 @@ impl MockExecutable {
         let mut hash = 0;
         for (tables, group) in step.tables.iter().zip(&self.layout.groups) {
             let blocks = tables.blocks_of(sequence);
+            let (encodes, is_encoders) =
+                (step.plan == ENCODER, group.retention == Retention::Encoder);
+            if encodes && !is_encoders {
+                continue;
+            }
             if group.retention == Retention::State {
                 let page = &mut self.pages[blocks[0].0 as usize];
                 let old = u64::from(page[0]) << 32 | u64::from(page[1]);
@@ -190,9 +215,12 @@ impl MockExecutable {
                 let block = blocks[at / group.tokens_per_page - first];
                 (block.0 as usize, at % group.tokens_per_page)
             };
-            let (page, offset) = slot(position);
-            self.pages[page][offset] = token;
+            if encodes == is_encoders {
+                let (page, offset) = slot(position);
+                self.pages[page][offset] = token;
+            }
             let seen = match group.retention {
+                Retention::Encoder => 0..tables.lens[sequence].0 as usize,
                 Retention::Window(window) => (position + 1).saturating_sub(window)..position + 1,
                 _ => 0..position + 1,
             };
@@ -206,7 +234,7 @@ impl MockExecutable {
 }
 
 /// What the last of `tokens` sees, by the retention of each group.
-fn hash_after(layout: &PageLayout, tokens: &[u32]) -> u64 {
+fn hash_after(layout: &PageLayout, input: &[u32], tokens: &[u32]) -> u64 {
     let (&last, length) = (tokens.last().expect("a token"), tokens.len());
     let mut hash = 0;
     for group in &layout.groups {
@@ -219,7 +247,7 @@ fn hash_after(layout: &PageLayout, tokens: &[u32]) -> u64 {
             Retention::Window(window) => tokens[length.saturating_sub(window)..]
                 .iter()
                 .fold(hash, |hash, t| mix(hash, *t)),
-            Retention::Encoder => unreachable!("the mock has no encoder"),
+            Retention::Encoder => input.iter().fold(hash, |hash, t| mix(hash, *t)),
         };
     }
     hash

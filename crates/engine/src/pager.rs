@@ -45,6 +45,10 @@ struct Sequence {
     computed: usize,
     /// Tokens the tables have room for; above `computed` only during a step.
     grown: usize,
+    /// Tokens of its encoder's input; 0 where there is no encoder.
+    input: usize,
+    /// The input's keys and values are in the cache.
+    is_encoded: bool,
 }
 
 #[derive(Debug)]
@@ -64,7 +68,7 @@ impl Pager {
         for group in &layout.groups {
             let fits = match group.retention {
                 Retention::State => group.pages_per_state > 0,
-                Retention::Window(0) | Retention::Encoder => false,
+                Retention::Window(0) => false,
                 _ => group.tokens_per_page > 0 && common.is_multiple_of(group.tokens_per_page),
             };
             assert!(
@@ -98,17 +102,19 @@ impl Pager {
 
     /// A new sequence that owns the longest indexed prefix of `prompt` valid in every group; `computed` says how long
     /// that is, at most one token less than the prompt. Without `read_index` nothing is looked up.
-    /// `capacity` is the length up to which growing shall not allocate host memory.
+    /// `capacity` is the length up to which growing shall not allocate host memory, `input` the tokens that an encoder has to
+    /// read first.
     pub fn begin(
         &mut self,
         prompt: &[u32],
         root: ChainHash,
         read_index: bool,
         capacity: usize,
+        input: usize,
     ) -> SequenceId {
         let tables = self.layout.groups.iter().map(|group| Table {
             first_page: 0,
-            blocks: Vec::with_capacity(block_capacity(group, capacity)),
+            blocks: Vec::with_capacity(block_capacity(group, capacity, input)),
             indexed: 0,
             chain: root,
         });
@@ -116,6 +122,8 @@ impl Pager {
             tables: tables.collect(),
             computed: 0,
             grown: 0,
+            input,
+            is_encoded: input == 0,
         };
         if read_index && self.prefix_cache {
             self.adopt_prefix(&mut sequence, prompt, root);
@@ -128,7 +136,18 @@ impl Pager {
         self.sequence(id).computed
     }
 
-    /// Makes room for `tokens` tokens and unique ownership of every page that computing them writes. Page copies that
+    /// Whether an encoder has read the sequence's input, if it has one.
+    pub fn is_encoded(&self, id: SequenceId) -> bool {
+        self.sequence(id).is_encoded
+    }
+
+    /// Takes note that the encoder's step has filled the input's pages.
+    pub fn commit_encoded(&mut self, id: SequenceId) {
+        let sequence = self.sequences[id.0 as usize].as_mut().expect("a live id");
+        sequence.is_encoded = true;
+    }
+
+    /// Makes room for `tokens` tokens, for the encoder's input, and unique ownership of every page that computing them writes. Page copies that
     /// must run before the step are added to `copies` (source, target).
     pub fn grow(
         &mut self,
@@ -140,7 +159,7 @@ impl Pager {
         assert!(tokens >= sequence.grown, "a sequence grows");
         let mut needed = 0;
         for (table, group) in sequence.tables.iter().zip(&self.layout.groups) {
-            needed += table.missing(group, tokens);
+            needed += table.missing(group, tokens, sequence.input);
             needed += table.blocks[table.first_written(group, sequence.computed)..]
                 .iter()
                 .filter(|block| self.pool.references(**block) > 1)
@@ -152,7 +171,7 @@ impl Pager {
         }
         for (table, group) in sequence.tables.iter_mut().zip(&self.layout.groups) {
             let held = table.blocks.len();
-            for _ in 0..table.missing(group, tokens) {
+            for _ in 0..table.missing(group, tokens, sequence.input) {
                 table.blocks.push(take(&mut self.pool, &mut self.index));
             }
             let first = table.first_written(group, sequence.computed);
@@ -180,7 +199,7 @@ impl Pager {
             sequence.grown
         );
         for (number, group) in self.layout.groups.iter().enumerate() {
-            if group.retention == Retention::State {
+            if matches!(group.retention, Retention::State | Retention::Encoder) {
                 continue;
             }
             let table = &mut sequence.tables[number];
@@ -219,7 +238,7 @@ impl Pager {
         );
         for (table, group) in sequence.tables.iter_mut().zip(&self.layout.groups) {
             table.blocks.iter().for_each(|b| self.pool.share(*b));
-            let wanted = block_capacity(group, capacity);
+            let wanted = block_capacity(group, capacity, sequence.input);
             table
                 .blocks
                 .reserve_exact(wanted.saturating_sub(table.blocks.len()));
@@ -245,9 +264,14 @@ impl Pager {
         for ((group, table), out) in groups.zip(tables) {
             let pages = match group.retention {
                 Retention::State => group.pages_per_state,
+                Retention::Encoder => table.blocks.len(),
                 _ => context.div_ceil(group.tokens_per_page) - table.first_page,
             };
-            let len = ContextLen(context as u32);
+            let len = match group.retention {
+                Retention::Encoder => sequence.input,
+                _ => context,
+            };
+            let len = ContextLen(len as u32);
             out.push(table.first_page as u32, len, &table.blocks[..pages]);
         }
     }
@@ -285,9 +309,10 @@ impl Pager {
 }
 
 impl Table {
-    /// Blocks to add so that `tokens` tokens have room.
-    fn missing(&self, group: &GroupPages, tokens: usize) -> usize {
+    /// Blocks to add so that `tokens` tokens and an encoder's `input` have room.
+    fn missing(&self, group: &GroupPages, tokens: usize, input: usize) -> usize {
         let pages = match group.retention {
+            Retention::Encoder => input.div_ceil(group.tokens_per_page),
             Retention::State if tokens == 0 => 0,
             Retention::State => group.pages_per_state,
             _ => tokens.div_ceil(group.tokens_per_page) - self.first_page,
@@ -295,9 +320,11 @@ impl Table {
         pages - self.blocks.len()
     }
 
-    /// Where the blocks start that computing the token at `computed` and later ones writes; a state is written whole.
+    /// Where the blocks start that computing the token at `computed` and later ones writes; a state is written whole, and an
+    /// encoder's input once, before anyone shares it.
     fn first_written(&self, group: &GroupPages, computed: usize) -> usize {
         match group.retention {
+            Retention::Encoder => self.blocks.len(),
             Retention::State => 0,
             _ => (computed / group.tokens_per_page - self.first_page).min(self.blocks.len()),
         }
@@ -305,8 +332,9 @@ impl Table {
 }
 
 /// Blocks that a table of up to `tokens` tokens holds at the most.
-fn block_capacity(group: &GroupPages, tokens: usize) -> usize {
+fn block_capacity(group: &GroupPages, tokens: usize, input: usize) -> usize {
     match group.retention {
+        Retention::Encoder => input.div_ceil(group.tokens_per_page),
         Retention::State => group.pages_per_state,
         _ => tokens.div_ceil(group.tokens_per_page),
     }

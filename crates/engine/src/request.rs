@@ -84,7 +84,20 @@ impl Request {
             return Err(EngineError::EmptyPrompt);
         }
         let (prompt, max_tokens) = (self.prompt.len(), self.max_tokens);
-        if prompt.saturating_add(max_tokens) > limits.context {
+        if let Some(encoder) = &limits.encoder {
+            let (encoder, decoder) = (encoder.tokens, limits.context - 1);
+            if prompt > encoder || max_tokens > decoder {
+                return Err(EngineError::EncoderOverflow {
+                    prompt,
+                    max_tokens,
+                    encoder,
+                    decoder,
+                });
+            }
+            if self.prompt_logprobs.is_some() {
+                return Err(EngineError::PromptIsEncoded);
+            }
+        } else if prompt.saturating_add(max_tokens) > limits.context {
             return Err(EngineError::ContextOverflow {
                 prompt,
                 max_tokens,
@@ -127,7 +140,12 @@ impl Request {
                 });
             }
         }
-        let needed = limits.footprint.pages_at_most(self.cached_tokens_at_most());
+        let (given, encoded) = match limits.encoder {
+            Some(_) => (1, prompt),
+            None => (prompt, 0),
+        };
+        let cached = given + max_tokens.saturating_sub(1);
+        let needed = limits.footprint.pages_at_most(cached, encoded);
         let pages = limits.footprint.pages();
         if needed > pages {
             return Err(EngineError::CacheTooSmall {
@@ -151,24 +169,47 @@ impl Request {
             (true, true) => Ok(()),
         }
     }
+}
 
-    /// Tokens that enter the KV cache: the last one made is never computed.
-    pub(crate) fn cached_tokens_at_most(&self) -> usize {
-        self.prompt.len() + self.max_tokens.saturating_sub(1)
-    }
+/// An encoder reads prompts, and a decoder answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderLimits {
+    /// The longest prompt: it is read in one step.
+    pub tokens: usize,
+    /// The token that every answer starts behind.
+    pub start: u32,
 }
 
 /// What an engine can answer; fixed when it starts.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub vocabulary: usize,
-    /// Tokens of prompt and answer together.
+    /// Tokens of prompt and answer together; with an encoder, what the decoder starts from and the answer.
     pub context: usize,
+    pub encoder: Option<EncoderLimits>,
     pub footprint: Footprint,
     /// Logits can be had, so requests may ask for tokens.
     pub gives_logits: bool,
     /// Hidden states can be had, so requests may ask for pooling.
     pub gives_hidden: bool,
+}
+
+impl Limits {
+    /// The longest answer to a prompt of so many tokens; 0 where the prompt alone is too long.
+    pub fn answer_to(&self, prompt: usize) -> usize {
+        match &self.encoder {
+            Some(_) => self.context - 1,
+            None => self.context.saturating_sub(prompt),
+        }
+    }
+
+    /// The longest prompt that leaves room for an answer.
+    pub fn longest_prompt(&self) -> usize {
+        match &self.encoder {
+            Some(encoder) => encoder.tokens,
+            None => self.context - 1,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +231,7 @@ mod tests {
         Limits {
             vocabulary: 100,
             context: 4096,
+            encoder: None,
             footprint: Footprint::new(layout, 100, 512),
             gives_logits: true,
             gives_hidden: true,

@@ -55,12 +55,27 @@ impl Budget {
     }
 }
 
+/// Steps compute one of these at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Logits, from which tokens are made.
+    Tokens,
+    /// Hidden states, which are pooled.
+    Hidden,
+    /// Prompts that an encoder reads, whole.
+    Encoder,
+}
+
+impl Pass {
+    const ALL: [Pass; 3] = [Pass::Tokens, Pass::Hidden, Pass::Encoder];
+}
+
 /// A running choice's part in the step under way.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     /// Its place among the running ones.
     running: usize,
-    /// Position of its first token in the step, and one past the last.
+    /// Position of its first token in the step, and one past the last; of the prompt, where an encoder reads it.
     first: usize,
     end: usize,
     /// Its logit rows: where they start, and how many there are.
@@ -90,8 +105,8 @@ pub(crate) struct Scheduler {
     /// Choices that left their request's first one in the step under way.
     born: Vec<Choice>,
     shares: Vec<Share>,
-    /// The step under way gives hidden states, not logits.
-    pools: bool,
+    /// What the step under way computes.
+    pass: Pass,
     /// Tokens and logit rows of all shares.
     planned: (usize, usize),
     /// When the step under way was begun.
@@ -112,7 +127,7 @@ impl Scheduler {
             running: Vec::with_capacity(sequences),
             born: Vec::new(),
             shares: Vec::with_capacity(sequences),
-            pools: false,
+            pass: Pass::Tokens,
             planned: (0, 0),
             started: Instant::now(),
             arrivals: 0,

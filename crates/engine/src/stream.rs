@@ -12,6 +12,8 @@ pub struct RequestStream {
     events: TapeReader,
     abort: Arc<AbortFlags>,
     prompt: usize,
+    /// An encoder read the prompt: answers continue nothing.
+    starts_anew: bool,
     /// Tokens of each choice, and whether it has ended.
     choices: Vec<(usize, bool)>,
 }
@@ -21,12 +23,14 @@ impl RequestStream {
         events: TapeReader,
         abort: Arc<AbortFlags>,
         prompt: usize,
+        starts_anew: bool,
         choices: usize,
     ) -> Self {
         RequestStream {
             events,
             abort,
             prompt,
+            starts_anew,
             choices: vec![(0, false); choices],
         }
     }
@@ -34,6 +38,11 @@ impl RequestStream {
     /// How many choices the request has.
     pub fn choices(&self) -> usize {
         self.choices.len()
+    }
+
+    /// Whether answers are texts of their own, and do not go on where the prompt ends.
+    pub fn starts_anew(&self) -> bool {
+        self.starts_anew
     }
 
     /// The next event, waiting for it; `None` after the last choice's terminal one. Not for use inside async code.

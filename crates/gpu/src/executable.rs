@@ -197,6 +197,7 @@ impl<G: Gpu> GpuExecutable<G> {
 
     fn limits(&self) -> StepLimits<'_> {
         StepLimits {
+            fills_encoder: false,
             plans: 1,
             bounds: &self.bounds,
             vocabulary: self.vocabulary,

@@ -5,7 +5,7 @@ use crate::error::{ModelError, Result};
 use crate::plan_only::gemma3 as gemma3_images;
 use crate::{
     bert, gemma2, gemma3, gemma4, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3,
-    qwen3_moe,
+    qwen3_moe, t5,
 };
 use mettle_tensor::TensorSource;
 use mettle_weights::Metadata;
@@ -50,38 +50,42 @@ pub fn decoder_from_hf(json: &Value) -> Result<DecoderSpec> {
         Some((_, from_hf)) => from_hf(json),
         None => Err(ModelError::Architecture {
             found: format!("{name} (model_type in config.json)"),
-            supported: format!(
-                "{}, {}",
-                bert::NAME,
-                FROM_HF.map(|(name, _)| name).join(", ")
-            ),
+            supported: supported(FROM_HF.map(|(name, _)| name)),
         }),
     }
 }
 
 /// The decoder of a GGUF file.
 pub fn decoder_from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
-    let kind = metadata.get_str("general.type")?.unwrap_or("model");
-    let name = metadata.require_str("general.architecture")?;
-    if kind != "model" {
-        return Err(ModelError::Unsupported {
-            source_name: "GGUF metadata".into(),
-            key: "general.type".into(),
-            value: kind.to_owned(),
-            supported: "only model is".into(),
-        });
-    }
+    let name = gguf_architecture(metadata)?;
     match FROM_GGUF.iter().find(|(known, _)| *known == name) {
         Some((_, from_gguf)) => from_gguf(metadata, tensors),
         None => Err(ModelError::Architecture {
             found: format!("{name} (general.architecture in the GGUF file)"),
-            supported: format!(
-                "{}, {}",
-                bert::NAME,
-                FROM_GGUF.map(|(name, _)| name).join(", ")
-            ),
+            supported: supported(FROM_GGUF.map(|(name, _)| name)),
         }),
     }
+}
+
+/// The architecture of a GGUF file that holds a model and nothing else.
+pub fn gguf_architecture(metadata: &Metadata) -> Result<&str> {
+    match metadata.get_str("general.type")?.unwrap_or("model") {
+        "model" => Ok(metadata.require_str("general.architecture")?),
+        kind => Err(ModelError::Unsupported {
+            source_name: "GGUF metadata".into(),
+            key: "general.type".into(),
+            value: kind.to_owned(),
+            supported: "only model is".into(),
+        }),
+    }
+}
+
+/// Decoders and the architectures that are none.
+fn supported<const N: usize>(decoders: [&'static str; N]) -> String {
+    let mut names = Vec::from(decoders);
+    names.extend([bert::NAME, t5::NAME]);
+    names.sort_unstable();
+    names.join(", ")
 }
 
 pub fn model_type(json: &Value) -> Result<&str> {

@@ -34,11 +34,29 @@ impl Model {
         self.spec.architecture()
     }
 
-    /// The forward pass, unfused, with the weights' types as the source stores them.
+    /// The forward pass, unfused, with the weights' types as the source stores them: the plan that makes tokens and,
+    /// behind it, an encoder's. They are prepared together.
+    pub fn plans(&self) -> Vec<Plan> {
+        let mut plans = self.spec.plans(&self.name, DType::F32, self.kv_element);
+        for plan in &mut plans {
+            plan.adopt_types(&*self.tensors);
+        }
+        plans
+    }
+
+    /// The only plan of a model without an encoder.
     pub fn plan(&self) -> Plan {
-        let mut plan = self.spec.plan(&self.name, DType::F32, self.kv_element);
-        plan.adopt_types(&*self.tensors);
+        let [plan] = <[Plan; 1]>::try_from(self.plans())
+            .unwrap_or_else(|plans| panic!("{} has {} plans", self.name, plans.len()));
         plan
+    }
+
+    /// What the decoder of a model with an encoder starts from.
+    pub fn decoder_start(&self) -> Option<u32> {
+        match &self.spec {
+            Spec::Decoder(_) | Spec::Encoder(_) => None,
+            Spec::EncoderDecoder(spec) => Some(spec.decoder_start),
+        }
     }
 
     /// Built when first asked for: a folder without tokenizer files serves token ids all the same.

@@ -6,11 +6,12 @@ use crate::plans::refuse_plan_only;
 use crate::sentence::Sentence;
 use crate::spec::Spec;
 use crate::text_files::TextFiles;
-use mettle_plan::KvElement;
-use mettle_tensor::{DType, TensorSource};
+use mettle_plan::{KvElement, Plan};
+use mettle_tensor::{DType, TensorInfo, TensorSource};
 use mettle_weights::gguf::PartName;
 use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -183,7 +184,7 @@ fn finish(
     let sentence = match (&text, &spec) {
         (TextFiles::Folder(folder), _) => Sentence::of_folder(folder)?,
         (TextFiles::Gguf(_), Spec::Encoder(spec)) => spec.sentence,
-        (TextFiles::Gguf(_), Spec::Decoder(_)) => Sentence::default(),
+        (TextFiles::Gguf(_), _) => Sentence::default(),
     };
     let context_length = match options.context_length {
         Some(asked) if asked == 0 || asked > spec.context_length() => {
@@ -263,8 +264,15 @@ pub(crate) fn config_type(config: &Value) -> DType {
 
 /// Seeded random weights. Vectors (norms, biases) are F32, as quantized files store them.
 fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
-    let plan = spec.plan("random", dtype, KvElement::F16);
-    let mut tensors = plan.tensors();
+    let plans = spec.plans("random", dtype, KvElement::F16);
+    let mut tensors: Vec<TensorInfo> = Vec::new();
+    let mut seen = HashSet::new();
+    for tensor in plans.iter().flat_map(Plan::tensors) {
+        // An encoder and a decoder share some.
+        if seen.insert(tensor.name.clone()) {
+            tensors.push(tensor);
+        }
+    }
     for tensor in &mut tensors {
         if tensor.shape.len() == 1 {
             tensor.dtype = DType::F32;

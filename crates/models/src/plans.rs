@@ -4,7 +4,7 @@ use crate::architecture::model_type;
 use crate::decoder::DecoderSpec;
 use crate::error::{ModelError, Result};
 use crate::open::{Found, config_type, find, model_name, read_config};
-use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next, t5};
+use crate::plan_only::{Declared, deepseek_v3, gemma3, qwen3_next};
 use crate::spec::Spec;
 use crate::variant::{AdapterSlots, Share, Variant};
 use mettle_plan::{KvElement, Plan};
@@ -42,11 +42,10 @@ pub const BUILT_IN: [(&str, &str); 13] = [
 type Plans = fn(&Value, Declared) -> Result<Vec<Plan>>;
 
 /// By `model_type`.
-const PLAN_ONLY: [(&str, Plans); 4] = [
+const PLAN_ONLY: [(&str, Plans); 3] = [
     (deepseek_v3::NAME, deepseek_v3::plans),
     (gemma3::NAME, gemma3::plans),
     (qwen3_next::NAME, qwen3_next::plans),
-    (t5::NAME, t5::plans),
 ];
 
 /// Says so where a config has a plan but nothing runs it.
@@ -154,15 +153,14 @@ fn of_spec(
     weight_type: DType,
     options: &PlanOptions,
 ) -> Result<Vec<Plan>> {
+    let is_plain = options.adapters.is_none() && options.ranks.is_none();
     match spec {
         Spec::Decoder(spec) => of_decoder(name, spec, weight_type, options),
-        Spec::Encoder(_) if options.adapters.is_some() || options.ranks.is_some() => {
-            Err(ModelError::Architecture {
-                found: format!("{} with adapters or ranks", spec.architecture()),
-                supported: "dense decoders".into(),
-            })
-        }
-        Spec::Encoder(spec) => Ok(vec![spec.plan(name, weight_type, options.kv_element)]),
+        _ if is_plain => Ok(spec.plans(name, weight_type, options.kv_element)),
+        _ => Err(ModelError::Architecture {
+            found: format!("{} with adapters or ranks", spec.architecture()),
+            supported: "dense decoders".into(),
+        }),
     }
 }
 

@@ -1,9 +1,10 @@
-//! Owns what a model that can be run is: a decoder, or an encoder alone.
+//! Owns what a model that can be run is: a decoder, an encoder, or one of each.
 
-use crate::architecture::{decoder_from_gguf, decoder_from_hf, model_type};
+use crate::architecture::{decoder_from_gguf, decoder_from_hf, gguf_architecture, model_type};
 use crate::bert::{self, BertSpec};
 use crate::decoder::DecoderSpec;
 use crate::error::Result;
+use crate::t5::{self, T5Spec};
 use mettle_plan::{KvElement, Plan};
 use mettle_tensor::{DType, TensorSource};
 use mettle_weights::Metadata;
@@ -13,19 +14,22 @@ use serde_json::Value;
 pub enum Spec {
     Decoder(Box<DecoderSpec>),
     Encoder(BertSpec),
+    EncoderDecoder(T5Spec),
 }
 
 impl Spec {
     pub fn from_hf(config: &Value) -> Result<Spec> {
         match model_type(config)? {
             bert::NAME => Ok(Spec::Encoder(bert::from_hf(config)?)),
+            t5::NAME => Ok(Spec::EncoderDecoder(t5::from_hf(config)?)),
             _ => Ok(Spec::Decoder(Box::new(decoder_from_hf(config)?))),
         }
     }
 
     pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<Spec> {
-        match metadata.get_str("general.architecture")? {
-            Some(bert::NAME) => Ok(Spec::Encoder(bert::from_gguf(metadata, tensors)?)),
+        match gguf_architecture(metadata)? {
+            bert::NAME => Ok(Spec::Encoder(bert::from_gguf(metadata, tensors)?)),
+            t5::NAME => Ok(Spec::EncoderDecoder(t5::from_gguf(metadata, tensors)?)),
             _ => Ok(Spec::Decoder(Box::new(decoder_from_gguf(
                 metadata, tensors,
             )?))),
@@ -36,6 +40,7 @@ impl Spec {
         match self {
             Spec::Decoder(spec) => spec.architecture,
             Spec::Encoder(_) => bert::NAME,
+            Spec::EncoderDecoder(_) => t5::NAME,
         }
     }
 
@@ -43,13 +48,16 @@ impl Spec {
         match self {
             Spec::Decoder(spec) => spec.vocab,
             Spec::Encoder(spec) => spec.vocab,
+            Spec::EncoderDecoder(spec) => spec.vocab,
         }
     }
 
+    /// Of the part that makes tokens, where there are two.
     pub fn layers(&self) -> usize {
         match self {
             Spec::Decoder(spec) => spec.layers,
             Spec::Encoder(spec) => spec.layers,
+            Spec::EncoderDecoder(spec) => spec.decoder_layers,
         }
     }
 
@@ -57,6 +65,7 @@ impl Spec {
         match self {
             Spec::Decoder(spec) => spec.context_length,
             Spec::Encoder(spec) => spec.context_length,
+            Spec::EncoderDecoder(spec) => spec.context_length,
         }
     }
 
@@ -64,7 +73,7 @@ impl Spec {
     pub fn limit_context(&mut self, context_length: usize) {
         match self {
             Spec::Decoder(spec) => spec.limit_context(context_length),
-            Spec::Encoder(_) => {}
+            Spec::Encoder(_) | Spec::EncoderDecoder(_) => {}
         }
     }
 
@@ -77,13 +86,16 @@ impl Spec {
                 }
             }
             Spec::Encoder(spec) => spec.look_at(tensors),
+            Spec::EncoderDecoder(spec) => spec.look_at(tensors),
         }
     }
 
-    pub fn plan(&self, name: &str, weight_type: DType, kv_element: KvElement) -> Plan {
+    /// The only plan; or the one that makes tokens and, behind it, its encoder's.
+    pub fn plans(&self, name: &str, weight_type: DType, kv_element: KvElement) -> Vec<Plan> {
         match self {
-            Spec::Decoder(spec) => spec.plan(name, weight_type, kv_element),
-            Spec::Encoder(spec) => spec.plan(name, weight_type, kv_element),
+            Spec::Decoder(spec) => vec![spec.plan(name, weight_type, kv_element)],
+            Spec::Encoder(spec) => vec![spec.plan(name, weight_type, kv_element)],
+            Spec::EncoderDecoder(spec) => spec.plans(name, weight_type, kv_element),
         }
     }
 
@@ -91,7 +103,7 @@ impl Spec {
     pub fn decoder(&self) -> Option<&DecoderSpec> {
         match self {
             Spec::Decoder(spec) => Some(spec),
-            Spec::Encoder(_) => None,
+            Spec::Encoder(_) | Spec::EncoderDecoder(_) => None,
         }
     }
 }

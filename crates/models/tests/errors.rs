@@ -63,7 +63,7 @@ fn keys_that_could_change_the_maths() {
         "llama",
         set("model_type", json!("mamba")),
         expect![
-            "architecture mamba (model_type in config.json) is not supported (supported: bert, gemma2, gemma3, gemma3_text, gemma4_text, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe)"
+            "architecture mamba (model_type in config.json) is not supported (supported: bert, gemma2, gemma3, gemma3_text, gemma4_text, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, t5)"
         ],
     );
     check_config(
@@ -336,7 +336,7 @@ fn gguf_keys_that_could_change_the_maths() {
         b"\x05\0\0\0\0\0\0\0qwen3",
         b"\x05\0\0\0\0\0\0\0qwen9",
         expect![
-            "architecture qwen9 (general.architecture in the GGUF file) is not supported (supported: bert, gemma2, gemma3, gemma4, gpt-oss, llama, phi3, qwen2, qwen2moe, qwen3, qwen3moe)"
+            "architecture qwen9 (general.architecture in the GGUF file) is not supported (supported: bert, gemma2, gemma3, gemma4, gpt-oss, llama, phi3, qwen2, qwen2moe, qwen3, qwen3moe, t5)"
         ],
     );
     // An unsigned 32-bit 16 becomes 18: more would be rotated than a head has.

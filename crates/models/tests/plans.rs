@@ -3,7 +3,8 @@
 use mettle_models::{AdapterSlots, BUILT_IN, PlanOptions, plans};
 use mettle_plan::print::PlanReport;
 use mettle_plan::{
-    BindError, Dim, Element, KvElement, KvSource, Op, Plan, Retention, Take, bind, cost, passes,
+    BindError, Dim, Element, KvElement, KvSource, Op, Plan, Retention, Slice, Take, bind, cost,
+    passes,
 };
 use mettle_tensor::{DType, TensorInfo, TensorSource, TensorView};
 use serde_json::{Value, json};
@@ -88,33 +89,31 @@ fn plans_of_one_model_share_a_pool_and_read_all_of_its_file() {
     assert_eq!(several, ["gemma-3-4b", "t5-small"]);
 }
 
+/// The segments of every attention without a cache.
+fn segments(plan: &Plan) -> Vec<Option<Slice>> {
+    let of = |op: &Op| match op {
+        Op::Attention(attention) => match attention.kv {
+            KvSource::Rows { segments, .. } => Some(segments),
+            KvSource::Paged(_) => panic!("{}: an encoder has no cache of its own", plan.name),
+        },
+        _ => None,
+    };
+    plan.nodes.iter().filter_map(|node| of(&node.op)).collect()
+}
+
 #[test]
-fn rows_that_attend_to_each_other_name_their_segment() {
-    for (name, rows) in [
-        ("gemma-3-4b", Dim::MediaPatches),
-        ("t5-small", Dim::EncoderTokens),
-    ] {
-        let plan = &of(name)[0];
-        let mut layers = 0;
-        for node in &plan.nodes {
-            let Op::Attention(attention) = &node.op else {
-                continue;
-            };
-            let KvSource::Rows {
-                segments: Some(segments),
-                ..
-            } = attention.kv
-            else {
-                panic!("{name}: an encoder has no cache of its own");
-            };
-            let buffer = plan.buffer_of(segments);
-            assert!(buffer.is_input, "{name}");
-            assert_eq!((buffer.rows, buffer.width), (rows, 1), "{name}");
-            assert_eq!((buffer.element, &*buffer.name), (Element::U32, "segments"));
-            layers += 1;
-        }
-        assert!(layers > 0, "{name}");
+fn images_name_the_rows_that_see_each_other() {
+    let plan = &of("gemma-3-4b")[0];
+    let all = segments(plan);
+    assert!(!all.is_empty());
+    for segments in all {
+        let buffer = plan.buffer_of(segments.unwrap());
+        assert!(buffer.is_input);
+        assert_eq!((buffer.rows, buffer.width), (Dim::MediaPatches, 1));
+        assert_eq!((buffer.element, &*buffer.name), (Element::U32, "segments"));
     }
+    // A text's rows are a sequence's.
+    assert_eq!(segments(&of("t5-small")[1]), [None; 6]);
 }
 
 #[test]

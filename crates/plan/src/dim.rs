@@ -21,12 +21,10 @@ pub enum Dim {
     MediaPatches,
     /// Rows of media embeddings that take the place of tokens' embeddings.
     MediaRows,
-    /// Tokens of an encoder's input.
-    EncoderTokens,
 }
 
 impl Dim {
-    pub const ALL: [Dim; 8] = [
+    pub const ALL: [Dim; 7] = [
         Dim::Tokens,
         Dim::Sequences,
         Dim::LogitRows,
@@ -34,7 +32,6 @@ impl Dim {
         Dim::ExpertAssignments,
         Dim::MediaPatches,
         Dim::MediaRows,
-        Dim::EncoderTokens,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -46,7 +43,6 @@ impl Dim {
             Dim::ExpertAssignments => "expert_assignments",
             Dim::MediaPatches => "media_patches",
             Dim::MediaRows => "media_rows",
-            Dim::EncoderTokens => "encoder_tokens",
         }
     }
 }
@@ -67,7 +63,6 @@ pub struct Sizes {
     pub expert_assignments: usize,
     pub media_patches: usize,
     pub media_rows: usize,
-    pub encoder_tokens: usize,
 }
 
 /// Logits are computed at most this many rows at a time, so that the log-probabilities of a long prompt
@@ -85,7 +80,6 @@ impl Sizes {
             expert_assignments: 0,
             media_patches: 0,
             media_rows: 0,
-            encoder_tokens: 0,
         }
     }
 
@@ -98,7 +92,6 @@ impl Sizes {
             Dim::ExpertAssignments => self.expert_assignments,
             Dim::MediaPatches => self.media_patches,
             Dim::MediaRows => self.media_rows,
-            Dim::EncoderTokens => self.encoder_tokens,
         }
     }
 

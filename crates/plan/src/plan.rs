@@ -300,7 +300,6 @@ impl Plan {
             expert_assignments: tokens * experts_a_token.max().unwrap_or(0),
             media_patches: rows(Dim::MediaPatches),
             media_rows: rows(Dim::MediaRows),
-            encoder_tokens: rows(Dim::EncoderTokens),
             logit_rows: match self.logits {
                 Some(_) => bounds.logit_rows,
                 // What is asked for is no wider than what all tokens have anyway.
@@ -308,6 +307,14 @@ impl Plan {
             },
             ..bounds
         }
+    }
+
+    /// Whether a step of this plan writes what other plans' cross-attention reads, and nothing else of the cache.
+    pub fn fills_encoder(&self) -> bool {
+        self.nodes.iter().any(|node| match &node.op {
+            Op::RopeKvWrite(o) => self.kv_groups[o.kv.group].retention == Retention::Encoder,
+            _ => false,
+        })
     }
 
     /// Panics where the plan contradicts itself: an architecture file has a bug, whatever the config said.

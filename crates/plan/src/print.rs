@@ -159,16 +159,16 @@ impl PlanReport {
                 .collect();
             let _ = writeln!(
                 text,
-                "KV group  {}: {} layers of {}, {}, {}B a {}",
+                "KV group  {}: {} layers of {}, {}, {}B {}",
                 group.name,
                 group.layers,
                 planes.join(" + "),
                 kept(group.retention),
                 human(group.entry_bytes() as u64),
                 match group.retention {
-                    Retention::State => "sequence",
-                    Retention::Encoder => "encoder token",
-                    _ => "token",
+                    Retention::State => "a sequence",
+                    Retention::Encoder => "a token of it",
+                    _ => "a token",
                 }
             );
         }

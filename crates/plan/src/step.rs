@@ -160,7 +160,7 @@ impl StepInput {
         QueryLen(self.query_start[sequence + 1] - self.query_start[sequence])
     }
 
-    /// The sizes of a text step. Rows of media, encoders and experts follow from the extras and the plan.
+    /// The sizes of a text step. Rows of media and experts follow from the extras and the plan.
     pub fn sizes(&self) -> Sizes {
         Sizes {
             tokens: self.tokens.len(),
@@ -170,7 +170,6 @@ impl StepInput {
             expert_assignments: 0,
             media_patches: 0,
             media_rows: 0,
-            encoder_tokens: 0,
         }
     }
 }

@@ -5,10 +5,12 @@ use crate::dim::Sizes;
 use crate::kv::{PageLayout, Retention};
 use crate::step::{InputToken, StepInput};
 
-/// What a step of a text decoder may ask for.
+/// What a step of a text model may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct StepLimits<'a> {
     pub plans: usize,
+    /// The step's plan is an encoder's: its tokens go to the groups that keep an encoder's, and to no other.
+    pub fills_encoder: bool,
     pub bounds: &'a Sizes,
     pub vocabulary: usize,
     pub kv_pages: usize,
@@ -78,6 +80,7 @@ impl StepInput {
         }
         for (table, group) in self.tables.iter().zip(&limits.page_layout.groups) {
             if table.first_page.len() != self.sequences()
+                || table.lens.len() != self.sequences()
                 || table.starts.len() != self.sequences() + 1
             {
                 return bad("its block table is missing".into());
@@ -86,18 +89,142 @@ impl StepInput {
             if let Some(block) = blocks.iter().find(|b| b.0 as usize >= limits.kv_pages) {
                 return bad(format!("page {} of {}", block.0, limits.kv_pages));
             }
-            if !matches!(group.retention, Retention::Full | Retention::Window(_)) {
-                continue;
-            }
+            let held = table.lens[sequence].0 as usize;
+            let tokens = match group.retention {
+                Retention::State => continue,
+                Retention::Encoder if limits.fills_encoder && held != context => {
+                    return bad(format!("{context} tokens to encode, room is for {held}"));
+                }
+                Retention::Encoder if held == 0 => return bad("nothing was encoded".into()),
+                Retention::Encoder => held,
+                _ if limits.fills_encoder => continue,
+                _ => context,
+            };
             let first_page = table.first_page[sequence] as usize;
-            let pages = context.div_ceil(group.tokens_per_page);
-            if first_page > group.first_page(first) || first_page + blocks.len() < pages {
+            let pages = tokens.div_ceil(group.tokens_per_page);
+            let least = match group.retention {
+                Retention::Encoder => 0,
+                _ => group.first_page(first),
+            };
+            if first_page > least || first_page + blocks.len() < pages {
                 return bad(format!(
-                    "its {} pages from page {first_page} do not hold {context} tokens",
+                    "its {} pages from page {first_page} do not hold {tokens} tokens",
                     blocks.len()
                 ));
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::GroupPages;
+    use crate::step::{BlockId, ContextLen, GroupTables, TokenRow};
+    use expect_test::{Expect, expect};
+
+    /// An encoder and a decoder, pages of four and eight tokens.
+    fn layout() -> PageLayout {
+        let group = |retention, tokens_per_page| GroupPages {
+            retention,
+            tokens_per_page,
+            pages_per_state: 0,
+        };
+        PageLayout {
+            page_bytes: 1,
+            groups: vec![group(Retention::Full, 4), group(Retention::Encoder, 8)],
+        }
+    }
+
+    /// One sequence of `tokens` from position `first` on, with so many pages of each group and an input so long.
+    fn step(first: u32, tokens: u32, own: u32, encoders: u32, input: u32) -> StepInput {
+        let mut step = StepInput::new(2);
+        step.push_sequence((0..tokens).map(InputToken::Host), first);
+        let pages = |count: u32| (0..count).map(BlockId).collect::<Vec<_>>();
+        let len = ContextLen(first + tokens);
+        step.tables[0].push(0, len, &pages(own));
+        step.tables[1].push(0, ContextLen(input), &pages(encoders));
+        step
+    }
+
+    fn check(fills_encoder: bool, step: &StepInput, expected: Expect) {
+        let limits = StepLimits {
+            plans: 2,
+            fills_encoder,
+            bounds: &Sizes::bounds(16, 2),
+            vocabulary: 100,
+            kv_pages: 10,
+            page_layout: &layout(),
+        };
+        let text = match step.check(&limits) {
+            Ok(()) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_decoder_reads_what_was_encoded() {
+        check(false, &step(4, 1, 2, 2, 9), expect!["fine"]);
+        check(
+            false,
+            &step(4, 1, 2, 1, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 9 tokens"
+            ],
+        );
+        check(
+            false,
+            &step(4, 1, 1, 2, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 5 tokens"
+            ],
+        );
+        check(
+            false,
+            &step(4, 1, 2, 0, 0),
+            expect!["the step is not well formed: sequence 0: nothing was encoded"],
+        );
+    }
+
+    #[test]
+    fn an_encoder_fills_its_own_pages_and_needs_no_others() {
+        check(true, &step(0, 9, 0, 2, 9), expect!["fine"]);
+        check(
+            true,
+            &step(0, 9, 0, 1, 9),
+            expect![
+                "the step is not well formed: sequence 0: its 1 pages from page 0 do not hold 9 tokens"
+            ],
+        );
+        check(
+            true,
+            &step(0, 8, 0, 2, 9),
+            expect!["the step is not well formed: sequence 0: 8 tokens to encode, room is for 9"],
+        );
+    }
+
+    #[test]
+    fn tables_rows_and_pages_that_do_not_exist_are_refused() {
+        let mut missing = step(0, 1, 1, 1, 1);
+        missing.tables[1] = GroupTables::default();
+        check(
+            false,
+            &missing,
+            expect!["the step is not well formed: sequence 0: its block table is missing"],
+        );
+        let mut row = step(0, 1, 1, 1, 1);
+        row.logit_rows.push(TokenRow(1));
+        check(
+            false,
+            &row,
+            expect!["the step is not well formed: output row 1 of 1"],
+        );
+        check(
+            false,
+            &step(0, 1, 11, 1, 1),
+            expect!["the step is not well formed: sequence 0: page 10 of 10"],
+        );
     }
 }

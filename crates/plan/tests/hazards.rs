@@ -15,7 +15,6 @@ const BOUNDS: Sizes = Sizes {
     expert_assignments: 4,
     media_patches: 2,
     media_rows: 1,
-    encoder_tokens: 2,
 };
 const ELEMENT_BYTES: usize = 4;
 const KV_LAYERS: usize = 3;

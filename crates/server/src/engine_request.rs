@@ -23,7 +23,7 @@ impl Generation {
 
     /// The last tokens of the prompt, where the caller allows cutting; whether any were cut.
     pub fn truncate(&self, mut ids: Vec<u32>, app: &App) -> (Vec<u32>, bool) {
-        let room = app.engine.limits().context - 1;
+        let room = app.engine.limits().longest_prompt();
         let keep = match self.truncate_prompt_tokens {
             None => return (ids, false),
             Some(tokens) => usize::try_from(tokens).unwrap_or(room),
@@ -64,7 +64,7 @@ impl Generation {
         app: &App,
         default_tokens: usize,
     ) -> Request {
-        let room = app.engine.limits().context.saturating_sub(prompt.len());
+        let room = app.engine.limits().answer_to(prompt.len());
         // A prompt that leaves no room is refused by its numbers, not cut.
         let default = default_tokens.min(room.max(1));
         let max_tokens = self.max_tokens.unwrap_or(default);

@@ -210,7 +210,7 @@ mod tests {
     fn what_is_wrong_inside_the_engine_stays_there() {
         let inside = [
             EngineError::NoLogits,
-            EngineError::HasEncoder { group: 1 },
+            EngineError::NoStart { group: 1 },
             EngineError::NotANumber { id: 1, position: 2 },
         ];
         for error in inside {

@@ -131,10 +131,7 @@ impl Tokenizer {
     /// The text of `ids`, which are a whole text: without the space that SentencePiece-like tokenizers put before it.
     /// Bytes that are not UTF-8 become replacement characters; an id outside the vocabulary contributes nothing.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let is_shown = |id: &u32| {
-            self.vocabulary.text(*id).is_some() && !(skip_special && self.is_special(*id))
-        };
-        let Some(first) = ids.iter().position(is_shown) else {
+        let Some(first) = ids.iter().position(|id| self.shows(*id, skip_special)) else {
             return String::new();
         };
         let (id, rest) = (ids[first], &ids[first + 1..]);
@@ -155,6 +152,15 @@ impl Tokenizer {
                 self.decode_onto(bytes, rest, skip_special)
             }
         }
+    }
+
+    /// Whether a token is part of a text.
+    pub(crate) fn shows(&self, id: u32, skip_special: bool) -> bool {
+        self.vocabulary.text(id).is_some() && !(skip_special && self.is_special(id))
+    }
+
+    pub(crate) fn opening(&self) -> Opening {
+        self.opening
     }
 
     /// Like [`Tokenizer::decode`] for `ids` that come after others: a space at their start is part of the text.

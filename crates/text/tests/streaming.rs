@@ -261,3 +261,36 @@ proptest! {
         prop_assert_eq!(&streamed, &by_hand(&stops, include, &text));
     }
 }
+
+/// Every kind of tokenizer has its own idea of what the start of a text loses.
+#[test]
+fn a_whole_text_in_pieces_is_what_decoding_gives() {
+    let texts = [
+        "hello there",
+        " two  spaces ",
+        "",
+        "   ",
+        "x",
+        "über\u{2581}all",
+    ];
+    for kind in fixture::PIECE_KINDS {
+        for (format, tokenizer) in fixture::piece_formats(kind) {
+            let tokenizer = Arc::new(tokenizer);
+            for text in texts {
+                for (special, skip) in [(false, false), (true, true), (true, false)] {
+                    let ids = tokenizer
+                        .encode(text, SpecialTokens::Parse, special)
+                        .unwrap();
+                    let mut whole = Detokenizer::of_whole_text(tokenizer.clone(), skip);
+                    let mut found = String::new();
+                    for id in &ids {
+                        found.push_str(whole.push(*id));
+                    }
+                    found.push_str(&whole.finish());
+                    let expected = tokenizer.decode(&ids, skip);
+                    assert_eq!(found, expected, "{kind} {format} {text:?} {ids:?}");
+                }
+            }
+        }
+    }
+}

@@ -33,7 +33,7 @@ pub fn compare(
     tokens: &[u32],
     disabled_passes: &[String],
 ) -> Result<Comparison, ValidateError> {
-    let mut plan = model.plan();
+    let mut plan = model.plans().swap_remove(0);
     passes::apply(&mut plan, disabled_passes)?;
     let taps: Vec<String> = plan
         .nodes

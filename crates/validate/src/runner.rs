@@ -1,9 +1,10 @@
-//! Owns a model on a backend without an engine around it: one sequence, pages in order, every row's logits.
+//! Owns a model on a backend without an engine around it: one sequence, pages in order, every row's logits. Of a model with
+//! an encoder the sequence is the decoder's, and `encode` comes first.
 
 use mettle_models::{Model, ModelError};
 use mettle_plan::{
     Backend, BackendError, BlockId, ContextLen, Executable, InputToken, OutputKind, PageLayout,
-    PrepareOptions, Sizes, StepInput, TokenRow, passes,
+    PrepareOptions, Retention, Sizes, StepInput, TokenRow, passes,
 };
 use std::path::PathBuf;
 
@@ -44,9 +45,12 @@ pub struct Runner {
     step: StepInput,
     /// One table for each KV group; windows keep all their pages.
     tables: Vec<Table>,
+    /// Tokens of the encoder's input.
+    encoded: usize,
 }
 
 struct Table {
+    retention: Retention,
     tokens_per_page: usize,
     pages: Vec<BlockId>,
     /// As many again, for a second sequence.
@@ -59,9 +63,11 @@ impl Runner {
         backend: &dyn Backend,
         options: RunnerOptions,
     ) -> Result<Runner, ValidateError> {
-        let mut plan = model.plan();
-        passes::apply(&mut plan, &options.disabled_passes)?;
-        let page_layout = PageLayout::new(&plan.kv_groups, TOKENS_PER_PAGE);
+        let mut plans = model.plans();
+        for plan in &mut plans {
+            passes::apply(plan, &options.disabled_passes)?;
+        }
+        let page_layout = PageLayout::new(&plans[0].kv_groups, TOKENS_PER_PAGE);
         let mut kv_pages = 0;
         let tables: Vec<Table> = page_layout
             .groups
@@ -71,6 +77,7 @@ impl Runner {
                 let pages = options.tokens.div_ceil(group.tokens_per_page) as u32;
                 kv_pages += 2 * pages as usize;
                 Table {
+                    retention: group.retention,
                     tokens_per_page: group.tokens_per_page,
                     // Backwards, so that nothing rests on pages lying in order.
                     pages: (first..first + pages).rev().map(BlockId).collect(),
@@ -80,7 +87,7 @@ impl Runner {
             .collect();
         let bounds = Sizes {
             logit_rows: options.tokens,
-            ..plan.bounds(options.tokens, 1)
+            ..plans[0].bounds(options.tokens, 1)
         };
         let prepare = PrepareOptions {
             bounds,
@@ -88,12 +95,23 @@ impl Runner {
             page_layout,
             taps: options.taps,
         };
-        let executable = backend.prepare(&[plan], &*model.tensors, prepare)?;
+        let executable = backend.prepare(&plans, &*model.tensors, prepare)?;
         Ok(Runner {
             executable,
             step: StepInput::new(tables.len()),
             tables,
+            encoded: 0,
         })
+    }
+
+    /// Fills the cache that the decoder's cross-attention reads, in one step.
+    pub fn encode(&mut self, tokens: &[u32]) -> Result<(), ValidateError> {
+        self.encoded = tokens.len();
+        self.fill_step(tokens, 0);
+        self.step.plan = 1;
+        let ticket = self.executable.submit(&self.step)?;
+        self.executable.wait(ticket)?;
+        Ok(())
     }
 
     pub fn executable(&self) -> &dyn Executable {
@@ -129,22 +147,30 @@ impl Runner {
 
     /// Computes `tokens` at position `first` and gives the logits of each.
     pub fn step(&mut self, tokens: &[u32], first: usize) -> Result<Vec<f32>, ValidateError> {
-        self.step.clear();
-        let inputs = tokens.iter().map(|t| InputToken::Host(*t));
-        self.step.push_sequence(inputs, first as u32);
-        for (out, table) in self.step.tables.iter_mut().zip(&self.tables) {
-            let len = ContextLen((first + tokens.len()) as u32);
-            out.push(0, len, &table.pages);
-        }
+        self.fill_step(tokens, first);
         self.step
             .logit_rows
             .extend((0..tokens.len() as u32).map(TokenRow));
-        self.step.output = OutputKind::Logits;
         let ticket = self.executable.submit(&self.step)?;
         let output = self.executable.wait(ticket)?;
         Ok((0..tokens.len())
             .flat_map(|row| output.logits_row(row))
             .copied()
             .collect())
+    }
+
+    fn fill_step(&mut self, tokens: &[u32], first: usize) {
+        self.step.clear();
+        self.step.plan = 0;
+        self.step.output = OutputKind::Logits;
+        let inputs = tokens.iter().map(|t| InputToken::Host(*t));
+        self.step.push_sequence(inputs, first as u32);
+        for (out, table) in self.step.tables.iter_mut().zip(&self.tables) {
+            let len = match table.retention {
+                Retention::Encoder => self.encoded,
+                _ => first + tokens.len(),
+            };
+            out.push(0, ContextLen(len as u32), &table.pages);
+        }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use mettle_cpu::{CpuBackend, Isa};
-use mettle_plan::KvElement;
+use mettle_plan::{KvElement, Op};
 use mettle_validate::{Runner, RunnerOptions};
 
 #[test]
@@ -42,21 +42,25 @@ fn every_kernel_of_the_plan_runs_and_no_other() {
 
 #[test]
 fn what_cannot_run_is_refused_by_name() {
-    let plans = mettle_models::plans("t5-small", &Default::default()).unwrap();
+    let model = common::tiny("llama", "");
+    let mut plan = model.plan();
+    for node in &mut plan.nodes {
+        if let Op::Attention(attention) = &mut node.op {
+            attention.values_in_keys = true;
+        }
+    }
     let backend = CpuBackend::new(1);
     let options = mettle_plan::PrepareOptions {
-        bounds: plans[0].bounds(8, 1),
+        bounds: plan.bounds(8, 1),
         kv_pages: 1,
-        page_layout: mettle_plan::PageLayout::new(&plans[0].kv_groups, 32),
+        page_layout: mettle_plan::PageLayout::new(&plan.kv_groups, 32),
         taps: Vec::new(),
     };
-    let nothing = mettle_weights::Safetensors::from_bytes(b"\x02\0\0\0\0\0\0\0{}".to_vec(), None);
-    let source = nothing.unwrap();
-    let error = mettle_plan::Backend::prepare(&backend, &plans, &source, options)
+    let error = mettle_plan::Backend::prepare(&backend, &[plan], &*model.tensors, options)
         .err()
         .unwrap();
     assert_eq!(
         error.to_string(),
-        "the cpu backend has no models of 2 plans (an encoder and a decoder)"
+        "the cpu backend has no attention with values of another width than keys"
     );
 }

@@ -39,7 +39,7 @@ fn run(model: &Model, tokens: &[u32], chunk: usize, keep_all: bool) -> (Vec<u32>
     let backend = CpuBackend::new(2);
     let mut executable = backend.prepare(&[plan], &*model.tensors, prepare).unwrap();
     let mut pager = Pager::new(page_layout, kv_pages, false);
-    let id = pager.begin(tokens, ChainHash::root(None), false, tokens.len());
+    let id = pager.begin(tokens, ChainHash::root(None), false, tokens.len(), 0);
     let mut step = StepInput::new(groups);
     let (mut bits, mut most, mut copies) = (Vec::new(), 0, Vec::new());
     for first in (0..tokens.len()).step_by(chunk) {

@@ -139,7 +139,7 @@ fn decode(model: &Model, settings: &Settings, ceilings: &Ceilings) -> anyhow::Re
     let backend = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     let mut executable = prepare(&backend, model, settings, &options)?;
     let result = latency(&mut *executable, &options, &mut |_| {})?;
-    let mut plan = model.plan();
+    let mut plan = session::only_plan(model)?;
     passes::apply(&mut plan, &settings.disable_pass)?;
     let context = INPUT + OUTPUT / 2;
     let bytes_per_token = cost::decode(&plan, context).bytes;

@@ -55,6 +55,11 @@ pub fn run(args: PerplexityArgs) -> anyhow::Result<()> {
     let session = Session::open(&settings, &interrupt, load)?;
     let most = session.engine.limits().context;
     ensure!(
+        session.engine.limits().encoder.is_none(),
+        "{} reads text with an encoder, which predicts no token of it: it has no perplexity",
+        session.model.name
+    );
+    ensure!(
         args.context <= most,
         "windows of {} tokens were asked for; the model's context is {most}",
         args.context

@@ -19,7 +19,9 @@ pub fn run(args: RunArgs) -> anyhow::Result<()> {
     };
     let interrupt = Interrupt::install()?;
     let session = Session::open(&settings, &interrupt, Load::SINGLE)?;
-    let ids = match args.raw {
+    // Models that answer with a decoder of their own have no conversations, but for those that bring a template.
+    let has_encoder = session.engine.limits().encoder.is_some();
+    let ids = match args.raw || (has_encoder && session.template.is_none()) {
         true => session.encode(&prompt)?,
         false => {
             let system = args.system.as_deref().map(|s| Message::new("system", s));

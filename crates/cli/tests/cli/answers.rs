@@ -35,6 +35,42 @@ fn folder_and_gguf_file_give_the_same_text_and_nothing_else() {
     }
 }
 
+/// An encoder reads the prompt as it is; there is no template, and none is asked for.
+#[test]
+fn an_encoder_decoder_answers_a_prompt() {
+    let mettle = Mettle::new();
+    let run = |model: &str| {
+        let model = fixture(model);
+        let prompt = "The house of the old man was small.";
+        let args = [
+            "run",
+            "-m",
+            &model,
+            "--max-tokens",
+            "24",
+            "--temperature",
+            "0",
+            prompt,
+        ];
+        let outcome = mettle.run(&args);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+        outcome.stdout
+    };
+    // As transformers: the first words of its own answer, without a space before them.
+    let text = run("t5");
+    assert!(text.starts_with("libres libres"), "{text:?}");
+    assert_eq!(run("t5/model.gguf"), text);
+    assert_eq!(run("t5-gated"), run("t5-gated/model.gguf"));
+    let model = fixture("t5");
+    let refused = mettle.fail(1, &["perplexity", "-m", &model, &fixture("t5/config.json")]);
+    assert!(refused.contains("reads text with an encoder"), "{refused}");
+    let refused = mettle.fail(1, &["bench", "latency", "-m", &model]);
+    assert!(
+        refused.contains("has an encoder and a decoder"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_prompt_may_come_from_stdin() {
     let mettle = Mettle::new();

@@ -152,7 +152,7 @@ fn what_cannot_run_says_why_in_one_line() {
         ),
     ];
     expect![[r#"
-        cannot run here: architecture mamba (model_type in config.json) is not supported (supported: bert, gemma2, gemma3, gemma3_text, gemma4_text, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe)
+        cannot run here: architecture mamba (model_type in config.json) is not supported (supported: bert, gemma2, gemma3, gemma3_text, gemma4_text, gpt_oss, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, t5)
         cannot run here: tensor model.layers.2.input_layernorm.weight is missing from the model file (and 8 more)
         cannot run here: config.json: quantization_config: hqq with 2 bits is not supported (supported: MLX affine with 4 or 8 bits in groups of 32, 64 or 128; awq (gemm) and gptq with 4 bits; fp8 (e4m3); mxfp4 experts)"#]].assert_eq(&lines.join("\n"));
     expect![[r#"

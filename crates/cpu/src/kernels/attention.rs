@@ -5,7 +5,10 @@
 //! blocks. Inside a partition blocks are added by online softmax, first to last; partitions are then combined in order.
 //! The cuts depend on absolute positions only, so chunks, batches and threads cannot change the result.
 
+mod bias;
 mod block;
+
+pub use self::bias::{BiasRows, BiasTable};
 
 use self::block::{Block, Halves, Singles, Softmax, TOGETHER, Widened, add_block, combine};
 use crate::isa::{Isa, for_each_isa};
@@ -57,6 +60,8 @@ pub struct Attention<'a> {
     pub softcap: Option<f32>,
     /// One logit for each of these query heads, which takes part in the softmax and adds nothing.
     pub sinks: Option<&'a [f32]>,
+    /// Added to the scores, by the distance of a token from the query.
+    pub bias: Option<BiasRows<'a>>,
 }
 
 /// One thread's working memory.
@@ -297,6 +302,7 @@ impl Attention<'_> {
                 dim,
                 window: self.window.unwrap_or(usize::MAX),
                 softcap: self.softcap,
+                bias: self.bias,
             };
             match self.pool.element(self.of.kv.group) {
                 KvElement::F32 => singles(isa, walk, scratch),
@@ -314,7 +320,7 @@ pub fn part_width(head_dim: usize) -> usize {
 
 /// One block of the context for all rows of a tile.
 #[derive(Clone, Copy)]
-struct Walk {
+struct Walk<'a> {
     keys: *const u8,
     values: *const u8,
     next: [*const u8; 2],
@@ -329,9 +335,10 @@ struct Walk {
     dim: usize,
     window: usize,
     softcap: Option<f32>,
+    bias: Option<BiasRows<'a>>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// The first token of the block that a row sees, and the end of those it sees.
     #[inline(always)]
     fn visible(&self, row: usize) -> Range<usize> {
@@ -354,7 +361,7 @@ impl Walk {
 }
 
 for_each_isa! {
-    fn singles<L>(walk: Walk, scratch: &mut Scratch) {
+    fn singles<L>(walk: Walk<'_>, scratch: &mut Scratch) {
         let block = Block::<Singles>::new(walk.keys, walk.values, walk.next, walk.dim);
         all_rows::<L, _>(walk, block, scratch);
     }
@@ -362,7 +369,7 @@ for_each_isa! {
 
 for_each_isa! {
     /// For rows that are few enough to share every load: halves are widened in registers.
-    fn halves<L>(walk: Walk, scratch: &mut Scratch) {
+    fn halves<L>(walk: Walk<'_>, scratch: &mut Scratch) {
         let block = Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.dim);
         all_rows::<L, _>(walk, block, scratch);
     }
@@ -370,7 +377,7 @@ for_each_isa! {
 
 for_each_isa! {
     /// For many rows: the block is widened once, into memory.
-    fn widened<L>(walk: Walk, scratch: &mut Scratch) {
+    fn widened<L>(walk: Walk<'_>, scratch: &mut Scratch) {
         let count = TOKENS * walk.dim;
         assert!(scratch.keys.len() >= count && scratch.values.len() >= count);
         for at in (0..count).step_by(8) {
@@ -388,8 +395,11 @@ for_each_isa! {
     }
 }
 
+/// Stands where nothing is added.
+const NO_BIAS: [f32; TOKENS] = [0.0; TOKENS];
+
 #[inline(always)]
-fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &mut Scratch) {
+fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratch: &mut Scratch) {
     let dim = walk.dim;
     let Range {
         start: mut row,
@@ -404,12 +414,22 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk, block: Block<E>, scratch: &
             for i in 0..count {
                 visible[i] = walk.visible(row + i);
             }
+            let mut biases = [&NO_BIAS; $most];
+            let mut biased = 0;
+            if let Some(bias) = walk.bias {
+                for i in 0..count {
+                    let (token, head) = ((row + i) / walk.heads, (row + i) % walk.heads);
+                    biases[i] = bias.of_block(head, walk.position + token, walk.block);
+                }
+                biased = count;
+            }
             // SAFETY: the rows' queries and sums were checked to exist; blocks hold `dim` x 32 elements.
             unsafe {
                 add_block::<L, E, { $most }>(
                     &block,
                     scratch.queries.as_ptr().add(row * dim),
                     &visible[..count],
+                    &biases[..biased],
                     walk.softcap,
                     &mut scratch.partition[row..row + count],
                     scratch.partition_out.as_mut_ptr().add(row * dim),

@@ -40,6 +40,7 @@ fn state_of(step: &StepInput) -> StepState {
     let mut state = StepState::new(&bounds(), 0);
     let layout = PageLayout::new(&[], TOKENS);
     let limits = StepLimits {
+        fills_encoder: false,
         plans: 1,
         bounds: &bounds(),
         vocabulary: 1,
@@ -104,6 +105,7 @@ fn run(isa: Isa, sequences: &[(usize, usize)]) -> Vec<f32> {
             window: None,
             softcap: None,
             sinks: None,
+            bias: None,
         };
         for tile in &state.tiles {
             // SAFETY: as above.

@@ -32,7 +32,7 @@ impl Choice {
                 }
             }
         }
-        if last + 1 >= self.prompt_len() && !self.is_prompt_done {
+        if last + 1 >= self.given_len() && !self.is_prompt_done {
             self.finish_prompt();
         }
         Ok(self.makes_token(last).then_some(row))

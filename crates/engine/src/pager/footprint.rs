@@ -26,11 +26,11 @@ impl Footprint {
     }
 
     /// Pages that one sequence growing up to `tokens` tokens holds at any time. A window's pages are given back after
-    /// the step, so the pages of a chunk come on top of the window's. An encoder's input is not counted: it does not
-    /// grow with the sequence.
-    pub fn pages_at_most(&self, tokens: usize) -> usize {
+    /// the step, so the pages of a chunk come on top of the window's. The pages of its encoder's input of `encoded` tokens
+    /// are there from the start.
+    pub fn pages_at_most(&self, tokens: usize, encoded: usize) -> usize {
         let of_group = |group: &mettle_plan::GroupPages| match group.retention {
-            Retention::Encoder => 0,
+            Retention::Encoder => encoded.div_ceil(group.tokens_per_page),
             Retention::State => group.pages_per_state,
             Retention::Full => tokens.div_ceil(group.tokens_per_page),
             Retention::Window(window) => {

@@ -22,7 +22,7 @@ fn layout(groups: &[GroupPages]) -> PageLayout {
 }
 
 fn layouts() -> Vec<PageLayout> {
-    use Retention::{Full, State, Window};
+    use Retention::{Encoder, Full, State, Window};
     let state = GroupPages {
         retention: State,
         tokens_per_page: 0,
@@ -39,6 +39,7 @@ fn layouts() -> Vec<PageLayout> {
         ]),
         layout(&[tokens_group(Full, 4), state, tokens_group(Window(6), 2)]),
         layout(&[state]),
+        layout(&[tokens_group(Full, 4), tokens_group(Encoder, 8)]),
     ]
 }
 
@@ -91,11 +92,15 @@ struct Reader {
     id: SequenceId,
     tokens: Vec<u32>,
     salted: bool,
+    /// What its encoder's pages hold all over; a fork's are its parent's.
+    encoded: u32,
 }
 
 struct Model {
     pager: Pager,
     footprint: Footprint,
+    /// Tokens of every reader's encoder input.
+    input: usize,
     readers: Vec<Reader>,
     /// What each block holds: (token, salted) by slot, or for a state all tokens it has seen.
     content: Vec<Vec<(u32, bool)>>,
@@ -106,9 +111,13 @@ const UNWRITTEN: (u32, bool) = (u32::MAX, false);
 
 impl Model {
     fn new(layout: PageLayout, pages: usize) -> Model {
+        let is_encoder = |group: &GroupPages| group.retention == Retention::Encoder;
+        let has_encoder = layout.groups.iter().any(is_encoder);
         Model {
             footprint: Footprint::new(layout.clone(), pages, MAX_CHUNK),
-            pager: Pager::new(layout, pages, true),
+            pager: Pager::new(layout, pages, !has_encoder),
+            // Two pages of eight tokens.
+            input: if has_encoder { 11 } else { 0 },
             readers: Vec::new(),
             content: vec![Vec::new(); pages],
             next_token: 2,
@@ -124,14 +133,18 @@ impl Model {
                 read_index,
             } => {
                 let root = ChainHash::root(salted.then_some("salt"));
-                let id = self.pager.begin(&prompt, root, read_index, prompt.len());
+                let id = self
+                    .pager
+                    .begin(&prompt, root, read_index, prompt.len(), self.input);
                 let computed = self.pager.computed(id);
                 assert!(computed < prompt.len());
                 assert!(read_index || computed == 0);
+                self.next_token += 1;
                 self.readers.push(Reader {
                     id,
                     tokens: prompt,
                     salted,
+                    encoded: self.next_token,
                 });
             }
             Operation::Step {
@@ -164,6 +177,7 @@ impl Model {
             id,
             mut tokens,
             salted,
+            encoded,
         } = self.readers[which].clone();
         let computed = self.pager.computed(id);
         let end = computed + count;
@@ -188,6 +202,17 @@ impl Model {
         let mut has_state = false;
         for (group, table) in groups.iter().zip(&tables) {
             let blocks = table.blocks_of(0);
+            if group.retention == Retention::Encoder {
+                assert_eq!(table.lens, [ContextLen(self.input as u32)]);
+                assert_eq!(blocks.len(), self.input.div_ceil(group.tokens_per_page));
+                if !self.pager.is_encoded(id) {
+                    for block in blocks {
+                        assert_eq!(self.pager.pool().references(*block), 1);
+                        self.content[block.0 as usize] = vec![(encoded, salted)];
+                    }
+                }
+                continue;
+            }
             assert_eq!(table.lens, [ContextLen(end as u32)]);
             if group.retention == Retention::State {
                 has_state = true;
@@ -220,6 +245,7 @@ impl Model {
         } else {
             end - taken_back.min(count)
         };
+        self.pager.commit_encoded(id);
         self.pager.commit(id, &tokens, kept);
         self.readers[which].tokens = tokens;
     }
@@ -259,9 +285,19 @@ impl Model {
             .map(|t| (*t, reader.salted))
             .collect();
         let pages: usize = sequence.tables.iter().map(|t| t.blocks.len()).sum();
-        assert!(pages <= self.footprint.pages_at_most(reader.tokens.len()));
+        assert!(
+            pages
+                <= self
+                    .footprint
+                    .pages_at_most(reader.tokens.len(), self.input)
+        );
         for (group, table) in self.pager.layout.groups.iter().zip(&sequence.tables) {
-            if group.retention == Retention::State {
+            if matches!(group.retention, Retention::State | Retention::Encoder) {
+                let encoded = [(reader.encoded, reader.salted)];
+                let expected = match group.retention {
+                    Retention::State => &expected[..],
+                    _ => &encoded,
+                };
                 for block in &table.blocks {
                     assert_eq!(self.content[block.0 as usize], expected);
                 }
@@ -307,10 +343,10 @@ proptest! {
         tokens in 1..200usize,
     ) {
         let layout = layouts().swap_remove(which);
-        let bound = Footprint::new(layout.clone(), 1000, chunk).pages_at_most(tokens);
+        let bound = Footprint::new(layout.clone(), 1000, chunk).pages_at_most(tokens, tokens / 2);
         let mut pager = Pager::new(layout, bound, true);
         let prompt = vec![1; tokens];
-        let id = pager.begin(&prompt, ChainHash::root(None), true, tokens);
+        let id = pager.begin(&prompt, ChainHash::root(None), true, tokens, tokens / 2);
         let mut computed = 0;
         while computed < tokens {
             computed = (computed + chunk).min(tokens);
@@ -322,7 +358,7 @@ proptest! {
 
 /// Computes all of `prompt` and frees it; gives how much of it was found.
 fn compute(pager: &mut Pager, prompt: &[u32], salt: Option<&str>) -> usize {
-    let id = pager.begin(prompt, ChainHash::root(salt), true, prompt.len());
+    let id = pager.begin(prompt, ChainHash::root(salt), true, prompt.len(), 0);
     let found = pager.computed(id);
     pager.grow(id, prompt.len(), &mut Vec::new()).unwrap();
     pager.commit(id, prompt, prompt.len());
@@ -366,7 +402,7 @@ fn a_window_needs_only_its_own_pages_of_a_prefix() {
     let mut pager = Pager::new(layout(&[group]), 4, true);
     let prompt: Vec<u32> = (0..20).collect();
     let root = ChainHash::root(None);
-    let id = pager.begin(&prompt, root, true, 20);
+    let id = pager.begin(&prompt, root, true, 20, 0);
     for end in [4, 8, 12, 16, 20] {
         pager.grow(id, end, &mut Vec::new()).unwrap();
         pager.commit(id, &prompt, end);
@@ -420,7 +456,7 @@ fn the_end_of_a_cached_prefix_is_overwritten_first() {
 fn a_fork_copies_the_page_it_writes_and_no_other() {
     let mut pager = Pager::new(layout(&[tokens_group(Retention::Full, 4)]), 10, true);
     let prompt: Vec<u32> = (0..6).collect();
-    let parent = pager.begin(&prompt, ChainHash::root(None), true, 8);
+    let parent = pager.begin(&prompt, ChainHash::root(None), true, 8, 0);
     pager.grow(parent, 6, &mut Vec::new()).unwrap();
     pager.commit(parent, &prompt, 6);
     let child = pager.fork(parent, 8);

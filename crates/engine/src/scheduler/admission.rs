@@ -14,7 +14,7 @@ impl Scheduler {
             return None;
         }
         let next = self.waiting.front()?;
-        let wanted = self.options.footprint.pages_at_most(next.next_length());
+        let wanted = self.pages_at_most(next);
         let promised = self.promised_pages(pager);
         let free = pager.pool().free();
         let fits = self.running.is_empty() || wanted + promised <= free;
@@ -26,7 +26,8 @@ impl Scheduler {
         let salt = next.job.request.cache_salt.as_deref();
         let root = ChainHash::root(salt);
         let capacity = next.cached_at_most();
-        let sequence = pager.begin(&next.tokens, root, next.reads_cache(), capacity);
+        let input = next.job.encoder_input().len();
+        let sequence = pager.begin(&next.tokens, root, next.reads_cache(), capacity, input);
         // What it shares with running choices it need not take.
         let missing = wanted.saturating_sub(pager.held(sequence));
         if !fits && missing + promised > pager.pool().free() {
@@ -38,7 +39,7 @@ impl Scheduler {
         let cached = pager.computed(sequence);
         let mut choice = self.waiting.pop_front().expect("it was just seen");
         if choice.admit(sequence, cached, now, self.options.vocabulary) {
-            let length = choice.tokens.len() as u64;
+            let length = choice.prompt_len() as u64;
             self.stats.prompt_tokens.fetch_add(length, Relaxed);
             if shares {
                 self.stats.prefix_queries.fetch_add(length, Relaxed);
@@ -51,9 +52,15 @@ impl Scheduler {
     /// Pages that the running choices still need for the tokens they have and the next one.
     fn promised_pages(&self, pager: &Pager) -> usize {
         let of_choice = |choice: &Choice| {
-            let wanted = self.options.footprint.pages_at_most(choice.next_length());
+            let wanted = self.pages_at_most(choice);
             wanted.saturating_sub(pager.held(sequence_of(choice)))
         };
         self.running.iter().map(of_choice).sum()
+    }
+
+    fn pages_at_most(&self, choice: &Choice) -> usize {
+        let input = choice.job.encoder_input().len();
+        let footprint = &self.options.footprint;
+        footprint.pages_at_most(choice.next_length(), input)
     }
 }

@@ -1,6 +1,6 @@
 //! Owns what happens after a step: logits become tokens, choices leave their request's first one, finished ones end.
 
-use super::{Scheduler, Share, sequence_of};
+use super::{Pass, Scheduler, Share, sequence_of};
 use crate::choice::Choice;
 use crate::constraint_threads::ConstraintThreads;
 use crate::error::EngineError;
@@ -51,6 +51,9 @@ impl Scheduler {
     ) {
         let choice = &mut self.running[share.running];
         let sequence = sequence_of(choice);
+        if self.pass == Pass::Encoder {
+            return pager.commit_encoded(sequence);
+        }
         let row = choice.take_rows(share.first..share.end, share.first_row, rows, sampler);
         let row = row.and_then(|row| row.map(|row| rows.row(row)).transpose());
         let mut maker = Maker {

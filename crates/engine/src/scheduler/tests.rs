@@ -1,15 +1,17 @@
 //! Owns the proof that scheduler and pager together lose no request and no page: random arrivals, aborts, deadlines and
 //! steps on tiny pools, step by step and without threads, against what the mock says each choice must answer.
 
+mod choices;
 mod vectors;
 
+use super::planning::pass_of;
 use super::*;
 use crate::bell::Bell;
 use crate::event::Event;
 use crate::job::AbortFlags;
 use crate::mock::{MOCK_HIDDEN, MockExecutable};
 use crate::pooling::Pooling;
-use crate::request::{Limits, Request};
+use crate::request::{EncoderLimits, Limits, Request};
 use crate::sampler::philox::choice_seed;
 use crate::sampler::{Draw, Penalties, Sampler, SamplingParams};
 use crate::tape::{TapeReader, tape};
@@ -40,19 +42,34 @@ fn layouts() -> Vec<PageLayout> {
         layout(&[full, group(Retention::Window(7), 8)]),
         layout(&[group(Retention::Window(5), 2)]),
         layout(&[full, state]),
-        // An encoder.
+        // An encoder and a decoder.
+        layout(&[full, group(Retention::Encoder, 4)]),
+        layout(&[group(Retention::Encoder, 8), group(Retention::Window(5), 2)]),
+        // An encoder alone.
         layout(&[]),
     ]
+}
+
+/// What decoders of models with an encoder start from.
+const START: u32 = 3;
+
+fn has_encoder(layout: &PageLayout) -> bool {
+    let is_encoder = |group: &GroupPages| group.retention == Retention::Encoder;
+    layout.groups.iter().any(is_encoder)
 }
 
 /// What one draw after `tokens` must give, without engine or pages.
 fn expected(layout: &PageLayout, request: &Request, choice: usize) -> Vec<u32> {
     let (params, prompt) = (&request.sampling, &request.prompt);
+    let given = match has_encoder(layout) {
+        true => vec![START],
+        false => prompt.clone(),
+    };
     let mut sampler = Sampler::new(VOCABULARY);
-    let mut penalties = Penalties::new(params, prompt, request.max_tokens, VOCABULARY);
-    let mut tokens = prompt.clone();
+    let mut penalties = Penalties::new(params, &given, request.max_tokens, VOCABULARY);
+    let mut tokens = given.clone();
     for _ in 0..request.max_tokens {
-        let logits = MockExecutable::logits_after(VOCABULARY, layout, &tokens);
+        let logits = MockExecutable::logits_of(VOCABULARY, layout, prompt, &tokens);
         let draw = Draw {
             params,
             seed: choice_seed(params.seed.unwrap_or(0), choice),
@@ -60,7 +77,7 @@ fn expected(layout: &PageLayout, request: &Request, choice: usize) -> Vec<u32> {
             penalties: penalties.as_ref(),
             banned: [&[], &[]],
             masks: [None, None],
-            output: &tokens[prompt.len()..],
+            output: &tokens[given.len()..],
             logprobs: None,
         };
         let (id, _) = sampler.sample(&logits, &draw).unwrap();
@@ -69,7 +86,7 @@ fn expected(layout: &PageLayout, request: &Request, choice: usize) -> Vec<u32> {
             penalties.add(id);
         }
     }
-    tokens.split_off(prompt.len())
+    tokens.split_off(given.len())
 }
 
 /// The vector of a prompt, without engine or pages.
@@ -245,6 +262,11 @@ impl World {
         };
         let budget = Budget::new(&bounds, shape.sequences, chunk);
         let footprint = Footprint::new(layout.clone(), shape.pages, budget.tokens);
+        let encoder = has_encoder(&layout).then_some(EncoderLimits {
+            tokens: budget.tokens,
+            start: START,
+        });
+        let prefix_cache = shape.prefix_cache && encoder.is_none();
         let stats = Arc::new(SharedStats::new(shape.pages));
         let options = SchedulerOptions {
             budget,
@@ -256,7 +278,7 @@ impl World {
         };
         World {
             scheduler: Scheduler::new(options, stats.clone()),
-            pager: Pager::new(layout.clone(), shape.pages, shape.prefix_cache),
+            pager: Pager::new(layout.clone(), shape.pages, prefix_cache),
             mock: MockExecutable::new(VOCABULARY, layout.clone(), shape.pages, bounds).with_top_k(),
             sampler: Sampler::new(VOCABULARY),
             step: StepInput::new(layout.groups.len()),
@@ -265,9 +287,10 @@ impl World {
             limits: Limits {
                 vocabulary: VOCABULARY,
                 context: if in_one_step { LONGEST_PROMPT } else { 200 },
+                encoder,
                 footprint,
                 gives_logits: !in_one_step,
-                gives_hidden: true,
+                gives_hidden: encoder.is_none(),
             },
             layout,
             callers: Vec::new(),
@@ -333,7 +356,15 @@ impl World {
         let (events, receiver) = tape(capacity, request.logprobs, &Bell::start()).unwrap();
         let abort = Arc::new(AbortFlags::new(request.n));
         let seed = request.sampling.seed.unwrap_or(0);
-        let job = Job::new(request.clone(), seed, VOCABULARY, events, abort.clone());
+        let start = self.limits.encoder.map(|encoder| encoder.start);
+        let job = Job::new(
+            request.clone(),
+            seed,
+            start,
+            VOCABULARY,
+            events,
+            abort.clone(),
+        );
         self.stats.live.fetch_add(1, Relaxed);
         self.scheduler.add(Arc::new(job));
         self.callers.push(Caller {
@@ -381,7 +412,7 @@ impl World {
         // Nobody starves: the first one gets on in every step but in turns that are not its kind's, of which there are
         // never two in a row, and so does everybody who was decoding.
         let takes_part = |index: usize| scheduler.shares.iter().any(|s| s.running == index);
-        let is_turn_of = |choice: &Choice| choice.is_pooled() == scheduler.pools;
+        let is_turn_of = |choice: &Choice| pass_of(choice, &self.pager) == scheduler.pass;
         assert_eq!(
             keys.is_empty() && waiting.is_empty(),
             scheduler.shares.is_empty(),
@@ -401,7 +432,8 @@ impl World {
         self.passed_over = first.map(|choice| choice.key);
         for (index, choice) in scheduler.running.iter().enumerate() {
             let missing = choice.tokens.len() - self.pager.computed(sequence_of(choice));
-            let decodes = missing == 1 && !scheduler.options.in_one_step;
+            let decodes = missing == 1 && self.pager.is_encoded(sequence_of(choice));
+            let decodes = decodes && !scheduler.options.in_one_step;
             let was_decoding = decodes && !waited.contains(&choice.key);
             let goes_on = takes_part(index) || !is_turn_of(choice);
             assert!(!was_decoding || goes_on, "{:?}", choice.key);
@@ -642,42 +674,4 @@ fn a_preempted_choice_finds_its_pages_again() {
         world.computed
     );
     world.callers.iter().for_each(|c| c.check(&world.layout));
-}
-
-#[test]
-fn choices_share_the_prompt_and_copy_only_what_they_write() {
-    let mut world = World::new(&plain_shape());
-    world.arrive(Arrival {
-        n: 3,
-        seed: Some(1),
-        ..arrival(10, 1, 5)
-    });
-    assert_eq!(next_step(&mut world), [(0, 10)]);
-    // The prompt has three pages, all shared.
-    assert_eq!(
-        (world.pager.pool().used(), world.pager.pool().shared()),
-        (3, 3)
-    );
-    assert_eq!(next_step(&mut world), [(0, 1), (0, 1), (0, 1)]);
-    // Two choices copied the last page, the third owns the original.
-    assert_eq!(
-        (world.pager.pool().used(), world.pager.pool().shared()),
-        (5, 2)
-    );
-    world.finish();
-    world.callers.iter().for_each(|c| c.check(&world.layout));
-}
-
-#[test]
-fn more_choices_than_places_take_turns() {
-    let mut world = World::new(&plain_shape());
-    world.arrive(Arrival {
-        n: 11,
-        seed: Some(1),
-        ..arrival(10, 1, 5)
-    });
-    world.finish();
-    world.callers.iter().for_each(|c| c.check(&world.layout));
-    let different: std::collections::HashSet<_> = world.callers[0].tokens.iter().collect();
-    assert!(different.len() > 8, "choices draw with seeds of their own");
 }

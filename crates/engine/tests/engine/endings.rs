@@ -202,13 +202,13 @@ fn a_panic_ends_all_requests_and_the_engine_says_that_it_is_dead() {
 }
 
 #[test]
-fn a_model_with_an_encoder_is_refused() {
+fn a_model_with_an_encoder_needs_a_token_to_start_from() {
     let setup = Setup::new(layout(&[
         group(Retention::Full, 16),
         group(Retention::Encoder, 16),
     ]));
     let error = Engine::start(Box::new(setup.mock()), setup.options).unwrap_err();
-    assert_eq!(error, EngineError::HasEncoder { group: 1 });
+    assert_eq!(error, EngineError::NoStart { group: 1 });
 }
 
 #[test]

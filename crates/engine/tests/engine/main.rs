@@ -5,6 +5,7 @@ mod choices;
 mod conservation;
 mod constraints;
 mod contents;
+mod encoders;
 mod endings;
 mod numbers;
 mod same_tokens;

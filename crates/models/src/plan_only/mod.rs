@@ -5,7 +5,6 @@ pub mod deepseek_v3;
 mod feed_forward;
 pub mod gemma3;
 pub mod qwen3_next;
-pub mod t5;
 
 use mettle_plan::KvElement;
 use mettle_tensor::DType;

@@ -76,9 +76,9 @@ impl LegacyBuilder {
     }
 
     /// The prompt's text is done: an answer starts after `characters` of it.
-    pub fn start_answer(&mut self, characters: usize, skip_special: bool) {
+    pub fn start_answer(&mut self, characters: usize, detokenizer: Detokenizer) {
         self.characters = characters;
-        self.detokenizer = Detokenizer::new(self.tokenizer.clone(), skip_special);
+        self.detokenizer = detokenizer;
     }
 
     /// The tokens since the last call.

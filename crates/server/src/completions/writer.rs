@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::usage::{Ending, Usage};
 use mettle_engine::{Answer, AnswerEvent, Piece, TokenLogprobs};
+use mettle_text::Detokenizer;
 use std::sync::Arc;
 
 /// Turns events into parts of choices, and counts tokens.
@@ -105,7 +106,15 @@ impl ChoiceWriter {
             if job.echo.is_some() {
                 push_prompt(&mut lists, app, prompt, scored, &part.text);
             }
-            lists.start_answer(part.text.chars().count(), job.job.options.skip_special);
+            let detokenizer = match app.engine.limits().encoder {
+                Some(_) => Detokenizer::of_whole_text,
+                None => Detokenizer::new,
+            };
+            let skip_special = job.job.options.skip_special;
+            lists.start_answer(
+                part.text.chars().count(),
+                detokenizer(app.tokenizer.clone(), skip_special),
+            );
             lists
         });
         if job.prompt_logprobs {

@@ -8,6 +8,7 @@ mod completions;
 mod connections;
 mod embeddings;
 mod encoder;
+mod encoder_decoder;
 mod fixture_model;
 mod fuzz;
 mod lifecycle;

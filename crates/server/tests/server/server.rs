@@ -44,6 +44,8 @@ pub struct Setup {
     pub executable: Option<Box<dyn Executable>>,
     pub tokenizer: Option<Arc<Tokenizer>>,
     pub vocabulary: usize,
+    /// Of a model with an encoder and a decoder.
+    pub decoder_start: Option<u32>,
 }
 
 /// Every message as `role:content;`, and `assistant:` where an answer is to come.
@@ -70,6 +72,7 @@ impl Default for Setup {
             executable: None,
             tokenizer: None,
             vocabulary: VOCABULARY,
+            decoder_start: None,
         }
     }
 }
@@ -115,6 +118,7 @@ impl Server {
         let options = EngineOptions {
             max_queue: setup.max_queue,
             max_sequences: setup.max_sequences,
+            decoder_start: setup.decoder_start,
             ..EngineOptions::new(setup.vocabulary, setup.context, pages)
         };
         let engine = Engine::start(executable, options).unwrap();

@@ -116,7 +116,7 @@ pub fn prepare(
     settings: &Settings,
     options: &LatencyOptions,
 ) -> anyhow::Result<Box<dyn Executable>> {
-    let mut plan = model.plan();
+    let mut plan = session::only_plan(model)?;
     passes::apply(&mut plan, &settings.disable_pass)?;
     prepare_plan(backend, plan, &*model.tensors, settings, options)
 }

@@ -43,7 +43,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     let interrupt = Interrupt::install()?;
     let path = session::fetch(settings, &interrupt)?;
     let model = Model::open(&path, session::open_options(settings))?;
-    let mut plan = model.plan();
+    let mut plan = session::only_plan(&model)?;
     passes::apply(&mut plan, &settings.disable_pass)?;
     let shapes: Vec<StepShape> = args.rows.iter().map(|rows| shape(*rows, args)).collect();
     let is_wanted = |kind: &OpKind| {

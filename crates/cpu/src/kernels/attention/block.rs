@@ -117,8 +117,9 @@ const FOURS: usize = TOKENS / 8;
 /// other's waiting.
 pub const TOGETHER: usize = 12;
 
-/// Adds the tokens that each of a few rows sees (`visible`: the first and one past the last) of a block to its softmax. What
-/// lies around them in the page may be anything, NaN included, and takes no part.
+/// Adds the tokens that each of a few rows sees (`visible`: the first and one past the last) of a block to its softmax, their
+/// scores raised by the row's `biases`, if there are any. What lies around them in the page may be anything, NaN included,
+/// and takes no part.
 ///
 /// # Safety
 /// The block exists; `queries` and `out` have as many rows of `dim` values as there are states, `MOST` at the most; every row
@@ -128,6 +129,7 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     block: &Block<E>,
     queries: *const f32,
     visible: &[Range<usize>],
+    biases: &[&[f32; TOKENS]],
     cap: Option<f32>,
     states: &mut [Softmax],
     out: *mut f32,
@@ -142,6 +144,16 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
         for_groups!(rows, row, R => {
             add_keys::<L, E, R>(block, queries.add(row * dim), &mut weights[row..row + R]);
         });
+    }
+    for r in 0..biases.len() {
+        for i in 0..FOURS {
+            // SAFETY: 32 values each.
+            unsafe {
+                let at = weights[r].as_mut_ptr().add(8 * i);
+                let bias = L::load(biases[r].as_ptr().add(8 * i));
+                L::load(at).add(bias).store(at);
+            }
+        }
     }
     let mut falls = [0.0_f32; 16];
     let mut totals = [0.0_f32; MOST];

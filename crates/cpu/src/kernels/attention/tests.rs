@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::memory::AlignedBytes;
-use mettle_plan::{KvElement, KvGroup, KvLayer, PageLayout, Plane, Retention};
+use mettle_plan::{
+    KvElement, KvGroup, KvLayer, PageLayout, Plane, RelativeBias, Retention, WeightId,
+};
 
 const HEADS: usize = 3;
 
@@ -30,18 +32,39 @@ struct Kind {
     window: Option<usize>,
     softcap: Option<f32>,
     sinks: Option<[f32; HEADS]>,
+    bias: bool,
+    /// Every query sees so many tokens, wherever it stands.
+    whole: Option<usize>,
 }
 
 const PLAIN: Kind = Kind {
     window: None,
     softcap: None,
     sinks: None,
+    bias: false,
+    whole: None,
 };
 
 impl Kind {
     /// The first position that the query at `position` sees.
     fn first_seen(&self, position: usize) -> usize {
         (position + 1).saturating_sub(self.window.unwrap_or(usize::MAX))
+    }
+
+    /// One past the last one.
+    fn end_seen(&self, position: usize) -> usize {
+        self.whole.unwrap_or(position + 1)
+    }
+
+    fn table(&self) -> Option<BiasTable> {
+        let bias = RelativeBias {
+            weight: WeightId(0),
+            buckets: 32,
+            max_distance: 128,
+            bidirectional: self.whole.is_some(),
+        };
+        let weight: Vec<f32> = (0..32 * HEADS).map(|i| value(5, i)).collect();
+        self.bias.then(|| BiasTable::new(&bias, &weight))
     }
 }
 
@@ -98,7 +121,9 @@ fn run<const DIM: usize>(
     tile: usize,
 ) -> Vec<f32> {
     let first_seen = kind.first_seen(first);
-    let (pool, blocks, of) = pool::<DIM>(first_seen..first + count, element);
+    let end = kind.end_seen(first + count - 1);
+    let (pool, blocks, of) = pool::<DIM>(first_seen..end, element);
+    let table = kind.table();
     // Pages that no query needs have been given back.
     let first_page = first_seen / 32;
     let blocks = &blocks[first_page..];
@@ -119,10 +144,11 @@ fn run<const DIM: usize>(
         out: out.0,
         head_dim: DIM,
         scale: 0.2,
-        causal: true,
+        causal: kind.whole.is_none(),
         window: kind.window,
         softcap: kind.softcap,
         sinks: kind.sinks.as_ref().map(|s| &s[..]),
+        bias: table.as_ref().map(|table| table.rows(0..HEADS)),
     };
     let mut scratch = Scratch::new(DIM, HEADS);
     // SAFETY: one thread, and every row exists.
@@ -132,13 +158,13 @@ fn run<const DIM: usize>(
             out.0.row_mut(i).fill(f32::NAN);
         }
         let stride = HEADS * part_width(DIM);
-        let mut parts = vec![f32::NAN; (first + count).div_ceil(PARTITION) * stride];
+        let mut parts = vec![f32::NAN; end.div_ceil(PARTITION) * stride];
         for start in (0..count).step_by(tile.max(1)) {
             let query_tile = QueryTile {
                 row: start,
                 position: first + start,
                 tokens: tile.max(1).min(count - start),
-                context: first + start + tile.max(1).min(count - start),
+                context: kind.end_seen(first + start + tile.max(1).min(count - start) - 1),
                 blocks,
                 first_page,
             };
@@ -161,14 +187,17 @@ fn run<const DIM: usize>(
 }
 
 fn truth<const DIM: usize>(kind: Kind, position: usize, head: usize) -> Vec<f64> {
-    let seen = kind.first_seen(position)..=position;
+    let seen = kind.first_seen(position)..kind.end_seen(position);
+    let table = kind.table();
     let query = &query_of::<DIM>(position)[head * DIM..(head + 1) * DIM];
     let scores: Vec<f64> = seen
         .clone()
         .map(|p| {
             let key = key_of::<DIM>(p);
             let products = query.iter().zip(&key).map(|(a, b)| *a as f64 * *b as f64);
-            let score = 0.2 * products.sum::<f64>();
+            let rows = table.as_ref().map(|table| table.rows(head..head + 1));
+            let bias = rows.map_or(0.0, |rows| rows.of_block(0, position, p)[0] as f64);
+            let score = 0.2 * products.sum::<f64>() + bias;
             match kind.softcap {
                 Some(cap) => cap as f64 * (score / cap as f64).tanh(),
                 None => score,
@@ -221,7 +250,8 @@ fn heads_of_any_width_match_f64() {
 }
 
 /// Windows of a token, of less than a block, of whole blocks, across partitions, and longer than any context here;
-/// a softcap that bends; sinks that weigh nothing, much and nearly everything.
+/// a softcap that bends; sinks that weigh nothing, much and nearly everything; a bias by distance; queries that see all of
+/// a context that is not theirs.
 fn kinds() -> Vec<Kind> {
     let windows = [1, 2, 31, 32, 33, 64, 100, 256, 300, 2000];
     let windowed = windows.map(|window| Kind {
@@ -241,13 +271,23 @@ fn kinds() -> Vec<Kind> {
             window: Some(40),
             softcap: Some(2.0),
             sinks: Some([0.5, 3.0, -1.0]),
+            ..PLAIN
+        },
+        Kind {
+            bias: true,
+            ..PLAIN
         },
     ];
-    windowed.into_iter().chain(others).collect()
+    let whole = [1, 31, 32, 300].map(|tokens| Kind {
+        whole: Some(tokens),
+        bias: tokens > 31,
+        ..PLAIN
+    });
+    windowed.into_iter().chain(others).chain(whole).collect()
 }
 
 #[test]
-fn windows_softcaps_and_sinks_match_f64() {
+fn windows_softcaps_sinks_and_biases_match_f64() {
     for kind in kinds() {
         check_against_f64::<16>(kind);
     }
@@ -295,7 +335,7 @@ fn tiles_partitions_and_instruction_sets_give_the_same_bits() {
 }
 
 #[test]
-fn windows_softcaps_and_sinks_give_the_same_bits_too() {
+fn windows_softcaps_sinks_and_biases_give_the_same_bits_too() {
     for kind in kinds() {
         check_bits::<17>(kind);
     }
