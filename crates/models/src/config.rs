@@ -10,6 +10,7 @@ const WITHOUT_MATHS: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_from_model_config",
+    "_model_name_or_path",
     "_name_or_path",
     "architectures",
     "attention_dropout",

@@ -102,12 +102,15 @@ unsafe fn sum(integers: __m256i) -> i32 {
     }
 }
 
-pub trait ByteDot {
-    /// The products of 16 columns with the bytes at `x`, added up for each row. Weights have up to `BITS` bits: 5 or more.
+/// The products of each half of a block's columns with the high bytes and with the low ones, added up for each row.
+type HalfDots = [[__m256i; 2]; 2];
+
+trait ByteDot {
+    /// Weights are four columns of each row in a register, and have up to `BITS` bits: 5 or more.
     ///
     /// # Safety
-    /// The processor has the instructions; 16 bytes can be read.
-    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i;
+    /// The processor has the instructions.
+    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots;
 }
 
 struct Avx2;
@@ -115,40 +118,69 @@ struct Vnni;
 
 impl ByteDot for Avx2 {
     #[inline(always)]
-    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
-        // SAFETY: the caller's promise.
+    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots {
+        // SAFETY: the caller's promise; 16 bytes of a half are there.
         unsafe {
-            let x = x.cast::<i16>();
-            let ones = _mm256_set1_epi16(1);
-            let first = _mm256_add_epi16(
-                _mm256_maddubs_epi16(w[0], pair(x)),
-                _mm256_maddubs_epi16(w[1], pair(x.add(2))),
-            );
-            let last = _mm256_add_epi16(
-                _mm256_maddubs_epi16(w[2], pair(x.add(4))),
-                _mm256_maddubs_epi16(w[3], pair(x.add(6))),
-            );
-            // Two products of 5 bits with 7, four times, are below 2^15; of 6 bits only twice.
-            if BITS <= 5 {
-                return _mm256_madd_epi16(_mm256_add_epi16(first, last), ones);
-            }
-            _mm256_add_epi32(
-                _mm256_madd_epi16(first, ones),
-                _mm256_madd_epi16(last, ones),
-            )
+            let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
+            [
+                [sixteen::<BITS>(w[0], high), sixteen::<BITS>(w[0], low)],
+                [
+                    sixteen::<BITS>(w[1], high.add(16)),
+                    sixteen::<BITS>(w[1], low.add(16)),
+                ],
+            ]
         }
+    }
+}
+
+/// # Safety
+/// The processor has AVX2; 16 bytes can be read.
+#[inline(always)]
+unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = x.cast::<i16>();
+        let ones = _mm256_set1_epi16(1);
+        let first = _mm256_add_epi16(
+            _mm256_maddubs_epi16(w[0], pair(x)),
+            _mm256_maddubs_epi16(w[1], pair(x.add(2))),
+        );
+        let last = _mm256_add_epi16(
+            _mm256_maddubs_epi16(w[2], pair(x.add(4))),
+            _mm256_maddubs_epi16(w[3], pair(x.add(6))),
+        );
+        // Two products of 5 bits with 7, four times, are below 2^15; of 6 bits only twice.
+        if BITS <= 5 {
+            return _mm256_madd_epi16(_mm256_add_epi16(first, last), ones);
+        }
+        _mm256_add_epi32(
+            _mm256_madd_epi16(first, ones),
+            _mm256_madd_epi16(last, ones),
+        )
     }
 }
 
 impl ByteDot for Vnni {
     #[inline(always)]
-    unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
-        // SAFETY: the caller's promise.
+    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots {
+        // In turn: each waits for the one four before it, and what waits long fills the processor's queues.
+        macro_rules! steps {
+            ($dots:ident, $($i:literal)*) => {
+                $(
+                    for half in 0..2 {
+                        let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
+                        let (high, low) = (high.add(16 * half), low.add(16 * half));
+                        $dots[half][0] = add_bytes_at::<{ 4 * $i }>($dots[half][0], w[half][$i], high);
+                        $dots[half][1] = add_bytes_at::<{ 4 * $i }>($dots[half][1], w[half][$i], low);
+                    }
+                )*
+            };
+        }
+        // SAFETY: the caller's promise; 16 bytes of a half are there.
         unsafe {
-            let sum = add_bytes_at::<0>(_mm256_setzero_si256(), w[0], x);
-            let sum = add_bytes_at::<4>(sum, w[1], x);
-            let sum = add_bytes_at::<8>(sum, w[2], x);
-            add_bytes_at::<12>(sum, w[3], x)
+            let mut dots = [[_mm256_setzero_si256(); 2]; 2];
+            steps!(dots, 0 1 2 3);
+            dots
         }
     }
 }
@@ -233,8 +265,13 @@ unsafe fn all<W: Unpack, D: ByteDot>(linear: &Linear<'_>, x: &SplitRow, panels: 
 unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock, sums: &HalfSums) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
-        let first = half_dot::<W, D>(W::bytes::<0>(block), W::bytes::<1>(block), x, 0);
-        let last = half_dot::<W, D>(W::bytes::<2>(block), W::bytes::<3>(block), x, 1);
+        let ([a, b], [c, d]) = (W::bytes::<0>(block), W::bytes::<1>(block));
+        let ([e, f], [g, h]) = (W::bytes::<2>(block), W::bytes::<3>(block));
+        let w = [[a, b, c, d], [e, f, g, h]];
+        let [first, last] = match W::BYTES.bits {
+            0..=5 => D::halves::<5>(w, x),
+            _ => D::halves::<8>(w, x),
+        };
         if !W::SUB_SCALED {
             let high = _mm256_add_epi32(first[0], last[0]);
             let dot = whole([high, _mm256_add_epi32(first[1], last[1])]);
@@ -252,26 +289,6 @@ unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock, sums: &Ha
             _mm256_mullo_epi32(first, W::sub_scale(block, 0)),
             _mm256_mullo_epi32(last, W::sub_scale(block, 1)),
         )
-    }
-}
-
-/// The products of a half of the columns with the high bytes, and with the low ones.
-#[inline(always)]
-unsafe fn half_dot<W: Unpack, D: ByteDot>(
-    first: [__m256i; 2],
-    last: [__m256i; 2],
-    x: &SplitBlock,
-    half: usize,
-) -> [__m256i; 2] {
-    let w = [first[0], first[1], last[0], last[1]];
-    // SAFETY: the caller's promise, for 16 bytes from 16 * half on.
-    unsafe {
-        let high = x.high.as_ptr().add(16 * half);
-        let low = x.low.as_ptr().add(16 * half);
-        match W::BYTES.bits {
-            0..=5 => [D::sixteen::<5>(w, high), D::sixteen::<5>(w, low)],
-            _ => [D::sixteen::<8>(w, high), D::sixteen::<8>(w, low)],
-        }
     }
 }
 
