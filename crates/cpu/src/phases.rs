@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[repr(align(128))]
 struct Share(AtomicU64);
 
-/// Bits for the items taken, and for those done.
-const ITEM_BITS: u32 = 20;
+/// Bits for the items taken, and for those done: a step of 65,536 sequences by 255 heads. 65,535 phases are left.
+const ITEM_BITS: u32 = 24;
 const TAKEN: u64 = 1 << ITEM_BITS;
 const DONE: u64 = 1;
 const PHASE: u64 = 1 << (2 * ITEM_BITS);
