@@ -190,6 +190,11 @@ impl Rows {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(row * self.stride), self.width) }
     }
 
+    /// Where a value lies: an address only.
+    pub fn address(&self, row: usize, column: usize) -> *const f32 {
+        self.pointer.wrapping_add(row * self.stride + column)
+    }
+
     /// The rows from `first` on.
     pub fn rows_behind(&self, first: usize) -> Rows {
         Rows {

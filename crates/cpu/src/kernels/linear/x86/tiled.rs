@@ -88,8 +88,9 @@ trait Tile: Sized {
     /// # Safety
     /// As for `Linear::run`, and the processor has the instructions.
     unsafe fn all<const OFFSETS: usize>(
-        columns: usize,
+        linear: &Linear<'_>,
         x: &QuantizedRows,
+        pair: [usize; 2],
         rows: Range<usize>,
         blocks: Range<usize>,
         room: &WidePanels,
@@ -132,26 +133,12 @@ unsafe fn all<W: Unpack, T: Tile>(
                     for (p, panel) in pair.into_iter().enumerate() {
                         widen::<W>(linear, panel, p, first, count, room);
                     }
-                    if first == 0 {
-                        let sums = room.sums.base().cast::<f32>();
-                        std::ptr::write_bytes(sums, 0, rows.len() * COLUMNS);
-                    }
                     let ahead = Ahead::new::<W>(linear, pair, first, count, blocks);
-                    let (columns, rows) = (linear.weights.columns, rows.clone());
-                    let blocks = first..first + count;
+                    let (rows, blocks) = (rows.clone(), first..first + count);
                     match W::OFFSETS {
-                        0 => T::all::<0>(columns, x, rows, blocks, room, ahead),
-                        1 => T::all::<1>(columns, x, rows, blocks, room, ahead),
-                        _ => T::all::<2>(columns, x, rows, blocks, room, ahead),
-                    }
-                }
-            }
-            for (at, row) in rows.clone().enumerate() {
-                for (p, panel) in pair.into_iter().enumerate() {
-                    // SAFETY: the sums of these rows were computed above.
-                    unsafe {
-                        let sums = room.sums.base().cast::<f32>().add(at * COLUMNS + p * PANEL);
-                        linear.store(panel, row, &*sums.cast::<[f32; PANEL]>());
+                        0 => T::all::<0>(linear, x, pair, rows, blocks, room, ahead),
+                        1 => T::all::<1>(linear, x, pair, rows, blocks, room, ahead),
+                        _ => T::all::<2>(linear, x, pair, rows, blocks, room, ahead),
                     }
                 }
             }
@@ -248,14 +235,17 @@ unsafe fn widen<W: Unpack>(
 
 #[inline(always)]
 unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
-    columns: usize,
+    linear: &Linear<'_>,
     x: &QuantizedRows,
+    pair: [usize; 2],
     rows: Range<usize>,
     blocks: Range<usize>,
     room: &WidePanels,
     ahead: Ahead,
 ) {
-    let (first, blocks) = (blocks.start, blocks.len());
+    let columns = linear.weights.columns;
+    let is_first = blocks.start == 0;
+    let is_last = blocks.end * BLOCK == columns;
     let mut row = rows.start;
     let mut ahead = Some(ahead);
     // SAFETY: the caller's promise; tiles stay inside `rows`.
@@ -268,7 +258,26 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
                     inputs[m] = x.row(row + m, columns);
                 }
                 let sums = all_sums.add((row - rows.start) * COLUMNS);
-                T::add::<OFFSETS, $m>(room, &inputs, first, blocks, sums, ahead.take());
+                if is_first {
+                    *sums.cast() = [0.0_f32; $m * COLUMNS];
+                }
+                if is_last {
+                    for m in 0..$m {
+                        ask_for_output(linear, pair[0], row + m);
+                    }
+                }
+                T::add::<OFFSETS, $m>(room, &inputs, blocks.start, blocks.len(), sums, ahead.take());
+                // Right behind each tile: the next one is computed while the memory takes these.
+                if is_last {
+                    for m in 0..$m {
+                        let sums = sums.add(m * COLUMNS).cast::<[f32; PANEL]>();
+                        linear.store(pair[0], row + m, &*sums);
+                        // A panel that stands in for a second one is stored once: its residual may be the output.
+                        if pair[1] != pair[0] {
+                            linear.store(pair[1], row + m, &*sums.add(1));
+                        }
+                    }
+                }
                 row += $m;
             };
         }
@@ -282,10 +291,19 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
             tile!(2);
         }
         if row < rows.end {
-            let input = [x.row(row, columns)];
-            let sums = all_sums.add((row - rows.start) * COLUMNS);
-            T::add::<OFFSETS, 1>(room, &input, first, blocks, sums, ahead.take());
+            tile!(1);
         }
+        debug_assert_eq!(row, rows.end);
+    }
+}
+
+/// Asks for what a tile's sums are added to and written to: rows lie far apart, where nothing reads ahead.
+#[inline(always)]
+fn ask_for_output(linear: &Linear<'_>, panel: usize, row: usize) {
+    for rows in [Some(linear.out), linear.residual].into_iter().flatten() {
+        let at = rows.address(row, panel * PANEL);
+        // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }
 
@@ -310,15 +328,16 @@ impl Tile for Avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn all<const OFFSETS: usize>(
-        columns: usize,
+        linear: &Linear<'_>,
         x: &QuantizedRows,
+        pair: [usize; 2],
         rows: Range<usize>,
         blocks: Range<usize>,
         room: &WidePanels,
         ahead: Ahead,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+        unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
     }
 
     #[inline(always)]
@@ -417,15 +436,16 @@ impl Tile for Avx512 {
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     unsafe fn all<const OFFSETS: usize>(
-        columns: usize,
+        linear: &Linear<'_>,
         x: &QuantizedRows,
+        pair: [usize; 2],
         rows: Range<usize>,
         blocks: Range<usize>,
         room: &WidePanels,
         ahead: Ahead,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { all_tiles::<Self, OFFSETS>(columns, x, rows, blocks, room, ahead) }
+        unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
     }
 
     #[inline(always)]
