@@ -6,7 +6,7 @@ use crate::plans::refuse_plan_only;
 use crate::sentence::Sentence;
 use crate::spec::Spec;
 use crate::text_files::TextFiles;
-use mettle_plan::{KvElement, Plan};
+use mettle_plan::{Attention, KvElement, Op, Plan};
 use mettle_tensor::{DType, TensorInfo, TensorSource};
 use mettle_weights::gguf::PartName;
 use mettle_weights::{Dummy, Gguf, Quantization, Safetensors};
@@ -262,7 +262,7 @@ pub(crate) fn config_type(config: &Value) -> DType {
     }
 }
 
-/// Seeded random weights. Vectors (norms, biases) are F32, as quantized files store them.
+/// Seeded random weights. Vectors (norms, biases) and biases by distance are F32, as quantized files store them.
 fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
     let plans = spec.plans("random", dtype, KvElement::F16);
     let mut tensors: Vec<TensorInfo> = Vec::new();
@@ -273,8 +273,19 @@ fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
             tensors.push(tensor);
         }
     }
+    let is_bias = |name: &str| {
+        plans.iter().any(|plan| {
+            plan.nodes.iter().any(|node| match &node.op {
+                Op::Attention(Attention { bias: Some(bias), .. }) => {
+                    let parts = &plan.weight_of(bias.weight).parts;
+                    parts.iter().any(|part| part.tensor == name)
+                }
+                _ => false,
+            })
+        })
+    };
     for tensor in &mut tensors {
-        if tensor.shape.len() == 1 {
+        if tensor.shape.len() == 1 || is_bias(&tensor.name) {
             tensor.dtype = DType::F32;
         }
         if tensor.dtype.tensor_bytes(&tensor.shape).is_none() {
