@@ -276,7 +276,9 @@ fn random(spec: &Spec, dtype: DType, seed: u64) -> Result<Dummy> {
     let is_bias = |name: &str| {
         plans.iter().any(|plan| {
             plan.nodes.iter().any(|node| match &node.op {
-                Op::Attention(Attention { bias: Some(bias), .. }) => {
+                Op::Attention(Attention {
+                    bias: Some(bias), ..
+                }) => {
                     let parts = &plan.weight_of(bias.weight).parts;
                     parts.iter().any(|part| part.tensor == name)
                 }

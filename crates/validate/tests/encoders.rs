@@ -2,17 +2,20 @@
 
 mod common;
 
+use common::widened::Widened;
 use common::{fixtures, ids, json, tiny};
 use mettle_cpu::{CpuBackend, Isa};
 use mettle_engine::{
     Engine, EngineError, EngineHandle, EngineOptions, Event, Pooling, Request, RequestStream,
 };
-use mettle_models::Model;
+use mettle_models::{LoadFormat, Model, OpenOptions};
 use mettle_plan::{
-    Activation, Backend, Executable, Expr, InputToken, Op, OutputKind, PageLayout, Plan,
+    Activation, Backend, Executable, Expr, InputToken, KvElement, Op, OutputKind, PageLayout, Plan,
     PrepareOptions, StepInput, StepOutput, TokenRow, passes,
 };
+use mettle_tensor::DType;
 use mettle_text::SpecialTokens;
+use std::sync::Arc;
 
 /// The largest |difference| of an element; elements are around 8.
 const TOLERANCE: f32 = 1e-3;
@@ -189,6 +192,42 @@ fn company_threads_instruction_sets_and_passes_change_no_bit() {
             let disabled = [pass.name.to_owned()];
             check(&CpuBackend::new(2), &disabled, pass.name);
         }
+    }
+}
+
+/// Widths that blocks of all types divide.
+const WIDE: &str = r#"{
+    "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 400,
+    "max_position_embeddings": 320, "type_vocab_size": 2, "layer_norm_eps": 1e-12
+}"#;
+
+#[test]
+fn every_weight_type_computes_what_its_values_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, WIDE).unwrap();
+    let tokens = tokens();
+    for dtype in DType::ALL {
+        let options = OpenOptions {
+            load_format: LoadFormat::Dummy { seed: 7 },
+            weight_type: Some(dtype),
+            kv_element: KvElement::F32,
+            context_length: None,
+        };
+        let mut model = Model::open(&path, options).unwrap();
+        let states = |model: &Model, isa: Isa| {
+            let backend = CpuBackend::with_isa(2, isa);
+            let mut executable = prepare(model, &backend, fused(model, &[]));
+            hidden(&mut *executable, &[&tokens[..65], &tokens[..7]]).concat()
+        };
+        let found = states(&model, Isa::detect());
+        assert!(found == states(&model, Isa::Scalar), "{dtype}");
+        model.tensors = Arc::new(Widened::new(&*model.tensors));
+        let largest = largest_difference(&found, &states(&model, Isa::detect()));
+        println!("{dtype}: {largest}");
+        // Types of integers round activations to 15 bits: 3e-4 at the most.
+        assert!(largest < TOLERANCE, "{dtype}: {largest}");
     }
 }
 
