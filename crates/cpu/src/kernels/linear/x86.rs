@@ -149,3 +149,32 @@ unsafe fn add_products(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
     }
     sum
 }
+
+/// A function that adds to `sum` the products of `w` with the four bytes at byte `OFFSET` of `x`, which are the same for all
+/// lanes. The intrinsics would do, but the compiler takes them apart into multiplications and additions again.
+macro_rules! vnni {
+    ($(#[$doc:meta])* $name:ident: $instruction:literal, $lanes:literal, $register:ident, $vector:ty, $x:ty) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The processor has AVX-512 VL and VNNI, and the bytes exist.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512vl,avx512vnni")]
+        unsafe fn $name<const OFFSET: usize>(sum: $vector, w: $vector, x: *const $x) -> $vector {
+            let mut sum = sum;
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::arch::asm!(
+                    concat!($instruction, " {sum}, {w}, dword ptr [{x} + {offset}]{{", $lanes, "}}"),
+                    sum = inout($register) sum,
+                    w = in($register) w,
+                    x = in(reg) x,
+                    offset = const OFFSET,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            sum
+        }
+    };
+}
+use vnni;

@@ -2,7 +2,7 @@
 //! written nowhere.
 
 use super::unpack::{Unpack, both_offsets};
-use super::{add_products, for_each_eight, lanes, pair};
+use super::{add_products, for_each_eight, lanes, pair, vnni};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::linear::Linear;
 use std::arch::x86_64::*;
@@ -67,27 +67,9 @@ impl Dot for Vnni {
     }
 }
 
-/// `sum` plus the products of eight pairs of weights with the pair at byte `OFFSET` of `x`. As in `tiled`, the compiler
-/// would take the intrinsic apart.
-///
-/// # Safety
-/// The processor has AVX-512 VL and VNNI, and the pair exists.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512vnni")]
-unsafe fn add_products_at<const OFFSET: usize>(sum: __m256i, w: __m256i, x: *const i16) -> __m256i {
-    let mut sum = sum;
-    // SAFETY: the caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "vpdpwssd {sum}, {w}, dword ptr [{x} + {offset}]{{1to8}}",
-            sum = inout(ymm_reg) sum,
-            w = in(ymm_reg) w,
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    sum
+vnni! {
+    /// Eight pairs of weights.
+    add_products_at: "vpdpwssd", "1to8", ymm_reg, __m256i, i16
 }
 
 #[inline(always)]

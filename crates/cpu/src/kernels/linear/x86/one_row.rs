@@ -2,7 +2,7 @@
 //! as many steps of unpacking as for 16 bits, and the same exact sums.
 
 use super::unpack::{Unpack, both_offsets};
-use super::{lanes, pair};
+use super::{lanes, pair, vnni};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedBlock;
 use crate::kernels::linear::Linear;
@@ -185,27 +185,9 @@ impl ByteDot for Vnni {
     }
 }
 
-/// `sum` plus the products of eight times four weights with the four bytes at byte `OFFSET` of `x`. As in `direct`, the
-/// compiler would take the intrinsic apart.
-///
-/// # Safety
-/// The processor has AVX-512 VL and VNNI, and the bytes exist.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512vnni")]
-unsafe fn add_bytes_at<const OFFSET: usize>(sum: __m256i, w: __m256i, x: *const i8) -> __m256i {
-    let mut sum = sum;
-    // SAFETY: the caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "vpdpbusd {sum}, {w}, dword ptr [{x} + {offset}]{{1to8}}",
-            sum = inout(ymm_reg) sum,
-            w = in(ymm_reg) w,
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    sum
+vnni! {
+    /// Eight times four weights, and four bytes.
+    add_bytes_at: "vpdpbusd", "1to8", ymm_reg, __m256i, i8
 }
 
 /// # Safety

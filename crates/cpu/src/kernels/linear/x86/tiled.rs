@@ -2,7 +2,7 @@
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
 use super::unpack::{Unpack, both_offsets};
-use super::{add_products, for_each_eight, pair};
+use super::{add_products, for_each_eight, pair, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -254,7 +254,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
         macro_rules! tile {
             ($m:literal) => {
                 let mut inputs = [x.row(row, columns); $m];
-                for m in 1..$m {
+                for m in 0..$m {
                     inputs[m] = x.row(row + m, columns);
                 }
                 let sums = all_sums.add((row - rows.start) * COLUMNS);
@@ -401,31 +401,9 @@ impl Tile for Avx2 {
     }
 }
 
-/// `sum` plus the products of 16 pairs of weights with the pair at byte `OFFSET` of a block. The intrinsic would do, but
-/// the compiler takes it apart into a multiplication and an addition again.
-///
-/// # Safety
-/// The processor has AVX-512 VNNI, and the block exists.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn add_products_at<const OFFSET: usize>(
-    sum: __m512i,
-    w: __m512i,
-    x: *const QuantizedBlock,
-) -> __m512i {
-    let mut sum = sum;
-    // SAFETY: the caller's promise; it reads four bytes of the block.
-    unsafe {
-        std::arch::asm!(
-            "vpdpwssd {sum}, {w}, dword ptr [{x} + {offset}]{{1to16}}",
-            sum = inout(zmm_reg) sum,
-            w = in(zmm_reg) w,
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    sum
+vnni! {
+    /// 16 pairs of weights.
+    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
 }
 
 /// A register holds both panels.
