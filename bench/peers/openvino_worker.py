@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times OpenVINO GenAI on a GGUF file in this process and prints a JSON object. Called by cpu.py; orders as in
-llama_cpp_worker.py, one sequence only, the variant is the attention backend, PA or SDPA, or "PA f32".
+"""Times OpenVINO GenAI on a GGUF file in this process and prints a JSON object. Called by cpu.py, and by parity.py for the
+log-probabilities of a text; orders as in llama_cpp_worker.py, one sequence only, the variant is the attention backend, PA or SDPA, or "PA f32".
 
 Everything but the number of threads is as OpenVINO has it by default, the cache's type included: activations of matrices become
 8 bits; with f32 they stay f32 (Mettle's have 15 bits). A run of the same lengths warms up (kernels are
@@ -32,13 +32,15 @@ def about():
     }
 
 
+def settings(order):
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    return {"INFERENCE_NUM_THREADS": order["threads"]} | (exact if order["variant"].endswith("f32") else {})
+
+
 def opened(order):
     # Quantized files are converted while they are read; there is nothing to keep for the next time.
-    backend, *exact = order["variant"].split()
-    settings = {"INFERENCE_NUM_THREADS": order["threads"], "ATTENTION_BACKEND": backend}
-    if exact:
-        settings |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
-    return openvino_genai.LLMPipeline(order["model"], "CPU", **settings)
+    backend = order["variant"].split()[0]
+    return openvino_genai.LLMPipeline(order["model"], "CPU", ATTENTION_BACKEND=backend, **settings(order))
 
 
 def generate(pipeline, tokens, count):
@@ -72,6 +74,22 @@ def speed(order):
     }
 
 
+def log_probabilities(order):
+    """Of each token but the first, after those before it. The whole text goes through in one step."""
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.max_num_batched_tokens, scheduler.cache_size = len(order["tokens"]), 1
+    pipeline = openvino_genai.ContinuousBatchingPipeline(order["model"], scheduler, "CPU", settings(order))
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens, config.logprobs, config.echo, config.ignore_eos = 1, 1, True, True
+    request = pipeline.add_request(0, openvino.Tensor(numpy.array([order["tokens"]], dtype=numpy.int64)), config)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    (answer,) = request.read_all()
+    if list(answer.generated_ids[:-1]) != order["tokens"]:
+        sys.exit("OpenVINO echoes other tokens than it was given")
+    return {"log_probabilities": [float(value) for value in answer.generated_log_probs[1:-1]]}
+
+
 def first_token(order):
     start = time.perf_counter()
     generate(opened(order), FIRST_PROMPT, 1)
@@ -82,4 +100,5 @@ if sys.argv[1] == "about":
     print(json.dumps(about()))
 else:
     order = json.loads(sys.argv[1])
-    print(json.dumps({"speed": speed, "first token": first_token}[order["task"]](order)))
+    tasks = {"speed": speed, "first token": first_token, "log-probabilities": log_probabilities}
+    print(json.dumps(tasks[order["task"]](order)))

@@ -2,12 +2,14 @@
 
     pip install torch transformers gguf
     python bench/peers/parity.py target/release/mettle MODEL... [--text FILE] [--tokens 400] [--types Q8_0 Q4_K_M ...] [--record]
+                                 [--openvino-python .../bin/python]
 
 A MODEL is a .gguf file or a folder of safetensors. The tokens are the text's first, as Mettle cuts it; what is compared is the
 log-probability of each token after those before it, as crates/validate/tests/default_model.rs does for the default model. With
 --types each .gguf is also quantized by `mettle quantize` and the copy compared in the same way: transformers dequantizes the
 copy, so that nothing but the arithmetic differs. A folder of sentence-transformers (it has modules.json) is compared by the
-embeddings of the text's paragraphs instead, number by number. Prints one JSON object a file; --record also puts it
+embeddings of the text's paragraphs instead, number by number. With --openvino-python (one that has openvino-genai) the same is
+told of OpenVINO on each .gguf, as it comes and kept to f32. Prints one JSON object a file; --record also puts it
 into bench/records/real_files.json, in the place of what that had of this file. Exit code 1 if a mean is over 0.02.
 """
 import argparse
@@ -21,6 +23,7 @@ from pathlib import Path
 import torch
 import transformers
 
+import engines
 import machine
 from mettle_server import Server, commit
 
@@ -89,20 +92,41 @@ def compare_embeddings(arguments, model):
     }
 
 
+def by_openvino(arguments, model, tokens, expected):
+    """How far OpenVINO is from the same reference, with each of its settings."""
+    peers, found = engines.peers(None, arguments.openvino_python), {}
+    for name in ("OpenVINO GenAI", "OpenVINO f32"):
+        peer = peers[name]
+        order = {"task": "log-probabilities", "model": str(model), "threads": arguments.threads, "tokens": tokens}
+        theirs = torch.tensor(peer.ask(variant=peer.variants[0], **order)["log_probabilities"], dtype=torch.float64)
+        found[name] = distance(theirs, expected) | {"perplexity": perplexity(theirs)}
+    return found
+
+
+def distance(found, expected):
+    difference = (found - expected).abs()
+    return {"mean_difference": round(difference.mean().item(), 6), "max_difference": round(difference.max().item(), 6)}
+
+
+def perplexity(log_probabilities):
+    return round(log_probabilities.mean().neg().exp().item(), 4)
+
+
 def compare(arguments, model):
     if (model / "modules.json").exists():
         return compare_embeddings(arguments, model)
     tokens, ours, our_best = by_mettle(arguments, model)
     theirs, their_best = by_transformers(model, tokens)
-    difference = (ours - theirs).abs()
-    return {
+    result = {
         "tokens": len(tokens),
-        "mean_difference": round(difference.mean().item(), 6),
-        "max_difference": round(difference.max().item(), 6),
+        **distance(ours, theirs),
         "most_likely_agrees": round((our_best == their_best).double().mean().item(), 6),
         # Of both, so that two models that are wrong in the same way do not look right.
-        "perplexity": {"mettle": round(ours.mean().neg().exp().item(), 4), "transformers": round(theirs.mean().neg().exp().item(), 4)},
+        "perplexity": {"mettle": perplexity(ours), "transformers": perplexity(theirs)},
     }
+    if arguments.openvino_python and model.suffix == ".gguf":
+        result["peers"] = by_openvino(arguments, model, tokens, theirs)
+    return result
 
 
 def files(arguments, folder):
@@ -124,6 +148,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--types", nargs="+", default=[])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--openvino-python")
     parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
     machine.end_children_when_killed()
