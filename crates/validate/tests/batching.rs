@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::answers::{Answer, read};
 use common::tiny;
 use mettle_cpu::CpuBackend;
 use mettle_engine::{
@@ -114,30 +115,6 @@ fn request(text: &[u32], index: usize) -> Request {
         },
         ..Request::new([shared, own].concat(), 40)
     }
-}
-
-/// The ids of each choice, with the bits of their log-probabilities.
-type Answer = Vec<Vec<(u32, Vec<(u32, u32)>)>>;
-
-fn read(mut stream: RequestStream) -> Answer {
-    let mut answer = vec![Vec::new(); stream.choices()];
-    while let Some(event) = stream.recv() {
-        match event {
-            Event::Token {
-                choice,
-                id,
-                logprobs,
-                ..
-            } => {
-                let top = logprobs.expect("asked for").top;
-                let bits = top.iter().map(|(id, l)| (*id, l.to_bits())).collect();
-                answer[choice].push((id, bits));
-            }
-            Event::Finished(end) => assert_eq!(end.reason, FinishReason::Length),
-            Event::PromptLogprobs(_) => {}
-        }
-    }
-    answer
 }
 
 fn together(engine: &EngineHandle, text: &[u32], gate: Option<Sender<()>>) -> Vec<Answer> {

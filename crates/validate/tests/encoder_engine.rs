@@ -3,12 +3,10 @@
 
 mod common;
 
+use common::answers::{Answer, read};
 use common::{fixtures, ids, json, tiny};
 use mettle_cpu::CpuBackend;
-use mettle_engine::{
-    Engine, EngineHandle, EngineOptions, Event, FinishReason, Request, RequestStream,
-    SamplingParams,
-};
+use mettle_engine::{Engine, EngineHandle, EngineOptions, Request, SamplingParams};
 use mettle_models::Model;
 use mettle_plan::{Backend, PageLayout, PrepareOptions, passes};
 
@@ -37,30 +35,6 @@ fn start(model: &Model, sequences: usize, batched_tokens: usize, kv_pages: usize
         ..EngineOptions::new(model.vocab_size, CONTEXT, kv_pages)
     };
     Engine::start(executable, options).unwrap()
-}
-
-/// The ids of each choice, with the bits of their log-probabilities.
-type Answer = Vec<Vec<(u32, Vec<(u32, u32)>)>>;
-
-fn read(mut stream: RequestStream) -> Answer {
-    let mut answer = vec![Vec::new(); stream.choices()];
-    while let Some(event) = stream.recv() {
-        match event {
-            Event::Token {
-                choice,
-                id,
-                logprobs,
-                ..
-            } => {
-                let top = logprobs.expect("asked for").top;
-                let bits = top.iter().map(|(id, l)| (*id, l.to_bits())).collect();
-                answer[choice].push((id, bits));
-            }
-            Event::Finished(end) => assert_eq!(end.reason, FinishReason::Length),
-            Event::PromptLogprobs(_) => panic!("nobody asked"),
-        }
-    }
-    answer
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Fixtures and models for the tests of this folder.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod answers;
 pub mod widened;
 
 use mettle_models::{Model, OpenOptions};

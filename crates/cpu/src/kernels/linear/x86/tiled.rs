@@ -79,14 +79,17 @@ pub unsafe fn avx512<W: Unpack>(
     unsafe { all::<W, Avx512>(linear, x, panels, room) }
 }
 
+/// How an instruction set computes a tile: the columns of both panels side by side.
 trait Tile: Sized {
     /// Rows of the largest tile.
     const ROWS: usize;
+    type Integers: Copy;
+    type Floats: Copy;
 
     /// All tiles of some rows. Types that have as many `OFFSETS` share it: it is a call.
     ///
     /// # Safety
-    /// As for `Linear::run`, and the processor has the instructions.
+    /// As for `Linear::run`, and the processor has the instructions (so for all).
     unsafe fn all<const OFFSETS: usize>(
         linear: &Linear<'_>,
         x: &QuantizedRows,
@@ -97,18 +100,41 @@ trait Tile: Sized {
         ahead: Ahead,
     );
 
-    /// Adds the products of `blocks` widened blocks with the rows' blocks from `first` on to the rows' sums.
+    unsafe fn zero() -> Self::Integers;
+
+    /// A step's pairs of weights.
     ///
     /// # Safety
-    /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
-    unsafe fn add<const OFFSETS: usize, const M: usize>(
-        room: &WidePanels,
-        rows: &[&[QuantizedBlock]; M],
-        first: usize,
-        blocks: usize,
-        sums: *mut f32,
-        ahead: Option<Ahead>,
-    );
+    /// 64 bytes can be read, at a multiple of 64.
+    unsafe fn weights(p: *const u8) -> Self::Integers;
+
+    /// `sum` plus the products with the pair at byte `OFFSET` of a block.
+    ///
+    /// # Safety
+    /// The block exists.
+    unsafe fn add_products<const OFFSET: usize>(
+        sum: Self::Integers,
+        w: Self::Integers,
+        x: *const QuantizedBlock,
+    ) -> Self::Integers;
+
+    unsafe fn floats(integers: Self::Integers) -> Self::Floats;
+
+    /// # Safety
+    /// 16 values can be read, at a multiple of 64.
+    unsafe fn load(p: *const f32) -> Self::Floats;
+
+    /// # Safety
+    /// 16 values can be written, at a multiple of 64.
+    unsafe fn store(values: Self::Floats, p: *mut f32);
+
+    unsafe fn times(values: Self::Floats, by: f32) -> Self::Floats;
+
+    /// `a * b + c`, rounded once.
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// The same with one `b` for all columns.
+    unsafe fn mul_add_one(a: Self::Floats, b: f32, c: Self::Floats) -> Self::Floats;
 }
 
 #[inline(always)]
@@ -266,7 +292,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
                         ask_for_output(linear, pair[0], row + m);
                     }
                 }
-                T::add::<OFFSETS, $m>(room, &inputs, blocks.start, blocks.len(), sums, ahead.take());
+                add::<T, OFFSETS, $m>(room, &inputs, blocks.clone(), sums, ahead.take());
                 // Right behind each tile: the next one is computed while the memory takes these.
                 if is_last {
                     for m in 0..$m {
@@ -321,83 +347,143 @@ macro_rules! for_each_step {
     };
 }
 
-struct Avx2;
-
-impl Tile for Avx2 {
-    const ROWS: usize = 4;
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn all<const OFFSETS: usize>(
-        linear: &Linear<'_>,
-        x: &QuantizedRows,
-        pair: [usize; 2],
-        rows: Range<usize>,
-        blocks: Range<usize>,
-        room: &WidePanels,
-        ahead: Ahead,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
-    }
-
-    #[inline(always)]
-    unsafe fn add<const OFFSETS: usize, const M: usize>(
-        room: &WidePanels,
-        rows: &[&[QuantizedBlock]; M],
-        first: usize,
-        blocks: usize,
-        sums: *mut f32,
-        ahead: Option<Ahead>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let integers = room.integers.base().cast::<__m256i>();
-            let scales = room.scales.base().cast::<f32>();
-            let offsets = room.offsets.base().cast::<f32>();
-            let first_offsets = room.first_offsets.base().cast::<f32>();
-            for b in 0..blocks {
-                if let Some(ahead) = ahead {
-                    ahead.ask(b);
-                }
-                let mut dots = [[_mm256_setzero_si256(); 2]; M];
-                let w = integers.add(b * STEPS * 2);
-                let mut x = [std::ptr::null::<QuantizedBlock>(); M];
+/// Adds the products of the widened blocks with the rows' `blocks` to the rows' sums.
+///
+/// # Safety
+/// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
+#[inline(always)]
+unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
+    room: &WidePanels,
+    rows: &[&[QuantizedBlock]; M],
+    blocks: Range<usize>,
+    sums: *mut f32,
+    ahead: Option<Ahead>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let integers = room.integers.base();
+        let scales = room.scales.base().cast::<f32>();
+        let offsets = room.offsets.base().cast::<f32>();
+        let first_offsets = room.first_offsets.base().cast::<f32>();
+        let mut total = [T::load(sums); M];
+        for m in 0..M {
+            total[m] = T::load(sums.add(m * COLUMNS));
+        }
+        for b in 0..blocks.len() {
+            if let Some(ahead) = ahead {
+                ahead.ask(b);
+            }
+            let mut dots = [T::zero(); M];
+            let w = integers.add(b * STEPS * COLUMNS * 4);
+            let mut x = [std::ptr::null::<QuantizedBlock>(); M];
+            for m in 0..M {
+                x[m] = rows[m].as_ptr().add(blocks.start + b);
+            }
+            for_each_step!(STEP, {
+                let w = T::weights(w.add(STEP * COLUMNS * 4));
                 for m in 0..M {
-                    x[m] = rows[m].as_ptr().add(first + b);
+                    dots[m] = T::add_products::<{ 4 * STEP }>(dots[m], w, x[m]);
                 }
-                for_each_step!(STEP, {
-                    let w0 = _mm256_load_si256(w.add(2 * STEP));
-                    let w1 = _mm256_load_si256(w.add(2 * STEP + 1));
-                    for m in 0..M {
-                        let x = pair((*x[m]).integers.as_ptr().add(2 * STEP));
-                        dots[m][0] = add_products(dots[m][0], w0, x);
-                        dots[m][1] = add_products(dots[m][1], w1, x);
-                    }
-                });
-                for p in 0..2 {
-                    let scale = _mm256_load_ps(scales.add(b * COLUMNS + p * PANEL));
-                    let offset = _mm256_load_ps(offsets.add(b * COLUMNS + p * PANEL));
-                    for m in 0..M {
-                        // Sums live in memory: the registers are taken.
-                        let at = sums.add(m * COLUMNS + p * PANEL);
-                        let x_scale = _mm256_broadcast_ss(&(*x[m]).scale);
-                        let scale = _mm256_mul_ps(scale, x_scale);
-                        let dot = _mm256_cvtepi32_ps(dots[m][p]);
-                        let mut sum = _mm256_fmadd_ps(dot, scale, _mm256_load_ps(at));
-                        if OFFSETS > 0 {
-                            let x_sum = _mm256_broadcast_ss(&(*x[m]).sum);
-                            sum = _mm256_fmadd_ps(offset, x_sum, sum);
-                        }
-                        if OFFSETS == 2 {
-                            let x_sum = _mm256_broadcast_ss(&(*x[m]).first_sum);
-                            let first = _mm256_load_ps(first_offsets.add(b * COLUMNS + p * PANEL));
-                            sum = _mm256_fmadd_ps(first, x_sum, sum);
-                        }
-                        _mm256_store_ps(at, sum);
-                    }
+            });
+            let scale = T::load(scales.add(b * COLUMNS));
+            let offset = T::load(offsets.add(b * COLUMNS));
+            for m in 0..M {
+                let x = &*x[m];
+                total[m] = T::mul_add(T::floats(dots[m]), T::times(scale, x.scale), total[m]);
+                if OFFSETS > 0 {
+                    total[m] = T::mul_add_one(offset, x.sum, total[m]);
+                }
+                if OFFSETS == 2 {
+                    let first = T::load(first_offsets.add(b * COLUMNS));
+                    total[m] = T::mul_add_one(first, x.first_sum, total[m]);
                 }
             }
         }
+        for m in 0..M {
+            T::store(total[m], sums.add(m * COLUMNS));
+        }
+    }
+}
+
+/// The functions of a tile for one instruction set, each the caller's promise handed on.
+macro_rules! tile {
+    (
+        $(#[$doc:meta])* $name:ident, $rows:literal rows, $features:literal, $integers:ty, $floats:ty;
+        $(fn $f:ident $(<const $n:ident>)?($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*
+    ) => {
+        $(#[$doc])*
+        struct $name;
+
+        impl Tile for $name {
+            const ROWS: usize = $rows;
+            type Integers = $integers;
+            type Floats = $floats;
+
+            #[target_feature(enable = $features)]
+            unsafe fn all<const OFFSETS: usize>(
+                linear: &Linear<'_>,
+                x: &QuantizedRows,
+                pair: [usize; 2],
+                rows: Range<usize>,
+                blocks: Range<usize>,
+                room: &WidePanels,
+                ahead: Ahead,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
+            }
+
+            $(#[inline(always)]
+            unsafe fn $f $(<const $n: usize>)?($($arg: $type),*) $(-> $out)? {
+                // SAFETY: the caller's promise.
+                unsafe { $body }
+            })*
+        }
+    };
+}
+
+tile! {
+    /// A register for each panel.
+    Avx2, 4 rows, "avx2,fma,f16c", [__m256i; 2], [__m256; 2];
+
+    fn zero() -> [__m256i; 2] {
+        [_mm256_setzero_si256(); 2]
+    }
+
+    fn weights(p: *const u8) -> [__m256i; 2] {
+        let p = p.cast::<__m256i>();
+        [_mm256_load_si256(p), _mm256_load_si256(p.add(1))]
+    }
+
+    fn add_products<const OFFSET>(sum: [__m256i; 2], w: [__m256i; 2], x: *const QuantizedBlock) -> [__m256i; 2] {
+        let x = pair(x.byte_add(OFFSET).cast());
+        [add_products(sum[0], w[0], x), add_products(sum[1], w[1], x)]
+    }
+
+    fn floats(integers: [__m256i; 2]) -> [__m256; 2] {
+        [_mm256_cvtepi32_ps(integers[0]), _mm256_cvtepi32_ps(integers[1])]
+    }
+
+    fn load(p: *const f32) -> [__m256; 2] {
+        [_mm256_load_ps(p), _mm256_load_ps(p.add(PANEL))]
+    }
+
+    fn store(values: [__m256; 2], p: *mut f32) {
+        _mm256_store_ps(p, values[0]);
+        _mm256_store_ps(p.add(PANEL), values[1]);
+    }
+
+    fn times(values: [__m256; 2], by: f32) -> [__m256; 2] {
+        let by = _mm256_set1_ps(by);
+        [_mm256_mul_ps(values[0], by), _mm256_mul_ps(values[1], by)]
+    }
+
+    fn mul_add(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
+    }
+
+    fn mul_add_one(a: [__m256; 2], b: f32, c: [__m256; 2]) -> [__m256; 2] {
+        Self::mul_add(a, [_mm256_set1_ps(b); 2], c)
     }
 }
 
@@ -406,81 +492,43 @@ vnni! {
     add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
 }
 
-/// A register holds both panels.
-struct Avx512;
+tile! {
+    /// A register holds both panels.
+    Avx512, 8 rows, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", __m512i, __m512;
 
-impl Tile for Avx512 {
-    const ROWS: usize = 8;
-
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-    unsafe fn all<const OFFSETS: usize>(
-        linear: &Linear<'_>,
-        x: &QuantizedRows,
-        pair: [usize; 2],
-        rows: Range<usize>,
-        blocks: Range<usize>,
-        room: &WidePanels,
-        ahead: Ahead,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
+    fn zero() -> __m512i {
+        _mm512_setzero_si512()
     }
 
-    #[inline(always)]
-    unsafe fn add<const OFFSETS: usize, const M: usize>(
-        room: &WidePanels,
-        rows: &[&[QuantizedBlock]; M],
-        first: usize,
-        blocks: usize,
-        sums: *mut f32,
-        ahead: Option<Ahead>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let integers = room.integers.base().cast::<__m512i>();
-            let scales = room.scales.base().cast::<f32>();
-            let offsets = room.offsets.base().cast::<f32>();
-            let first_offsets = room.first_offsets.base().cast::<f32>();
-            let mut total = [_mm512_setzero_ps(); M];
-            for m in 0..M {
-                total[m] = _mm512_load_ps(sums.add(m * COLUMNS));
-            }
-            for b in 0..blocks {
-                if let Some(ahead) = ahead {
-                    ahead.ask(b);
-                }
-                let mut dots = [_mm512_setzero_si512(); M];
-                let w = integers.add(b * STEPS);
-                let mut x = [std::ptr::null::<QuantizedBlock>(); M];
-                for m in 0..M {
-                    x[m] = rows[m].as_ptr().add(first + b);
-                }
-                for_each_step!(STEP, {
-                    let w = _mm512_load_si512(w.add(STEP));
-                    for m in 0..M {
-                        dots[m] = add_products_at::<{ 4 * STEP }>(dots[m], w, x[m]);
-                    }
-                });
-                let scale = _mm512_load_ps(scales.add(b * COLUMNS));
-                let offset = _mm512_load_ps(offsets.add(b * COLUMNS));
-                for m in 0..M {
-                    let x_scale = _mm512_set1_ps((*x[m]).scale);
-                    let dot = _mm512_cvtepi32_ps(dots[m]);
-                    total[m] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x_scale), total[m]);
-                    if OFFSETS > 0 {
-                        let x_sum = _mm512_set1_ps((*x[m]).sum);
-                        total[m] = _mm512_fmadd_ps(offset, x_sum, total[m]);
-                    }
-                    if OFFSETS == 2 {
-                        let x_sum = _mm512_set1_ps((*x[m]).first_sum);
-                        let first = _mm512_load_ps(first_offsets.add(b * COLUMNS));
-                        total[m] = _mm512_fmadd_ps(first, x_sum, total[m]);
-                    }
-                }
-            }
-            for (m, total) in total.into_iter().enumerate() {
-                _mm512_store_ps(sums.add(m * COLUMNS), total);
-            }
-        }
+    fn weights(p: *const u8) -> __m512i {
+        _mm512_load_si512(p.cast())
+    }
+
+    fn add_products<const OFFSET>(sum: __m512i, w: __m512i, x: *const QuantizedBlock) -> __m512i {
+        add_products_at::<OFFSET>(sum, w, x)
+    }
+
+    fn floats(integers: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(integers)
+    }
+
+    fn load(p: *const f32) -> __m512 {
+        _mm512_load_ps(p)
+    }
+
+    fn store(values: __m512, p: *mut f32) {
+        _mm512_store_ps(p, values);
+    }
+
+    fn times(values: __m512, by: f32) -> __m512 {
+        _mm512_mul_ps(values, _mm512_set1_ps(by))
+    }
+
+    fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, c)
+    }
+
+    fn mul_add_one(a: __m512, b: f32, c: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, _mm512_set1_ps(b), c)
     }
 }
