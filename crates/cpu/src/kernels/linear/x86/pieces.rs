@@ -93,6 +93,12 @@ steps! {
         [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())]
     }
 
+    /// Signed bytes as unsigned ones that are 128 higher.
+    fn raise(values: Pair) -> Pair {
+        let highest = _mm256_set1_epi8(i8::MIN);
+        [_mm256_xor_si256(values[0], highest), _mm256_xor_si256(values[1], highest)]
+    }
+
     /// 2-bit values, each in a byte.
     fn bit_pairs(chunks: *const u8, c: usize) -> Pair {
         let bytes = _mm256_loadu_si256(chunks.add(32 * (c / 2)).cast());

@@ -177,6 +177,7 @@ unpack!(Q5_1 {
 unpack!(Q8_0 {
     scales: |_, block| halves(block),
     eight: |block, C| widen_signed(byte_pair(block.add(Q8_0::VALUES), C)),
+    bytes: 8 less 128 |block, C| raise(byte_pair(block.add(Q8_0::VALUES), C)),
 });
 
 unpack!(Affine8 {
@@ -186,6 +187,7 @@ unpack!(Affine8 {
         _mm256_add_ps(lowered, halves(block.add(2 * PANEL)))
     },
     eight: |block, C| widen_signed(byte_pair(block.add(Affine8::VALUES), C)),
+    bytes: 8 less 128 |block, C| raise(byte_pair(block.add(Affine8::VALUES), C)),
 });
 
 unpack!(Zero4 {
