@@ -36,6 +36,11 @@ FIRST_REPEATS = 5
 FIRST_VARIANTS = {"llama.cpp": "plain", "OpenVINO GenAI": "PA"}
 
 
+def reads_all(row):
+    """Whether decode reads weights and cache once for each token, so that memory is its limit."""
+    return row.batch == 1 and "decode" in row.phases
+
+
 @dataclass
 class Row:
     phases: dict  # what the table calls them
@@ -82,7 +87,6 @@ class Bench:
             "machine": machine.describe(arguments.threads),
             "mettle": first["device"],
             "peers": {name: peer.about() for name, peer in self.peers.items()},
-            "read_bytes_per_second": [],
             "rows": {},
         }
         self.absent = {name: about["absent"] for name, about in self.record["peers"].items() if "absent" in about}
@@ -99,7 +103,6 @@ class Bench:
         # Rows of another form, machine or set of peers say nothing beside these.
         if all(earlier.get(same) == self.record[same] for same in ("bench", "machine", "mettle", "peers")):
             self.record["rows"] = earlier["rows"]
-            self.record["read_bytes_per_second"] = earlier["read_bytes_per_second"]
 
     def run(self, names):
         for name in names:
@@ -110,20 +113,7 @@ class Bench:
                 result = {"not measured": str(reason)}
             rows = self.record["rows"] | {name: result}
             self.record["rows"] = {name: rows[name] for name in NAMES if name in rows}
-            self.work_out_shares()
             machine.write(self.arguments.record, self.record)
-
-    def work_out_shares(self):
-        """What decode of one sequence reads, as a share of the best bandwidth seen: every new look may lower it."""
-        bandwidth = max(self.record["read_bytes_per_second"], default=None)
-        for row in self.record["rows"].values():
-            if bandwidth and "bytes_per_token" in row:
-                # OpenVINO has other bytes: its cache is smaller, and it converts weights.
-                speeds = {name: row["best_tokens_per_second"]["decode"].get(name) for name in ("mettle", "llama.cpp")}
-                read = {name: row["bytes_per_token"] * speed for name, speed in speeds.items() if speed}
-                row["decode_read"] = {
-                    name: {"bytes_per_second": each, "share_of_bandwidth": each / bandwidth} for name, each in read.items()
-                }
 
     def path(self, model):
         if model == DEFAULT:
@@ -152,17 +142,24 @@ class Bench:
                 best[engine] = max([*speeds, best.get(engine, 0)])
             result["best_tokens_per_second"][phase] = best
             result["all_tokens_per_second"][phase] = every
-        if row.batch == 1 and "decode" in row.phases:
+        if reads_all(row):
             result["bytes_per_token"] = self.mettle.bytes_per_token(path, row.input + row.output // 2)
-            self.look_at_bandwidth()
+            result["decode_read"] = [
+                {
+                    "bytes_per_second": round(result["bytes_per_token"] * run[speed_of("decode")]),
+                    "of": [round(found) for found in run["read_bytes_per_second"]],
+                }
+                for run in runs["mettle"]
+            ]
         return result | {"missing": missing, BUSY: disturbed}
 
-    def look_at_bandwidth(self):
-        try:
-            self.record["read_bytes_per_second"].append(self.mettle.read_bandwidth(self.arguments.model))
-        except Failed as reason:
-            # The row's speeds are worth keeping without it.
-            say(f"read bandwidth: {reason}")
+    def latency(self, row, path):
+        """With what memory gave before and after: on some machines that changes from one minute to the next."""
+        before = self.mettle.read_bandwidth(self.arguments.model) if reads_all(row) else None
+        run = self.mettle.latency(path, row.input, row.output, row.batch, row.repeats)
+        if before:
+            run["read_bytes_per_second"] = [before, self.mettle.read_bandwidth(self.arguments.model)]
+        return run
 
     def measure(self, name, row, path):
         """The runs of each engine and variant, why engines are missing, and what disturbed."""
@@ -175,7 +172,7 @@ class Bench:
             say(f"{name}: round {round + 1}")
             disturbed.append(machine.busy(self.arguments.threads))
             others = machine.Others()
-            runs["mettle"].append(self.mettle.latency(path, row.input, row.output, row.batch, row.repeats))
+            runs["mettle"].append(self.latency(row, path))
             latest = {}
             for peer, variant in left:
                 try:

@@ -11,8 +11,7 @@ BUSY = "no verdict, the machine was busy"
 
 
 def table(record):
-    """Markdown. Shares are of the best read bandwidth that was measured meanwhile."""
-    bandwidth = max(record["read_bytes_per_second"], default=None)
+    """Markdown. Last what decode read of what memory gave, in each round."""
     title = f"{record['machine']['threads']} threads of {record['machine']['processor']}"
     lines = [f"| {title} | Mettle | {' | | '.join(PEERS)} | | memory read |", "|---" * (3 + 2 * len(PEERS)) + "|"]
     for name, row in record["rows"].items():
@@ -22,15 +21,17 @@ def table(record):
             lines.append(line(heading(row, row["title"]), *cells(row, row["median_seconds"], "s"), ""))
         else:
             for phase, speeds in row["best_tokens_per_second"].items():
-                can_say = phase == "decode" and "decode_read" in row and not row[BUSY]
-                read = row["decode_read"]["mettle"] if can_say else None
-                share = f"{read['bytes_per_second'] / 1e9:.1f} GB/s, {read['share_of_bandwidth']:.0%}" if read else ""
-                lines.append(line(heading(row, row["titles"][phase]), *cells(row, speeds, "tok/s"), share))
-    lines.append("")
-    if bandwidth:
-        lines.append(f"Memory is read at up to {bandwidth / 1e9:.1f} GB/s (`mettle doctor`, best of the run).")
+                can_say = phase == "decode" and not row[BUSY]
+                read = "; ".join(map(share, row.get("decode_read", []))) if can_say else ""
+                lines.append(line(heading(row, row["titles"][phase]), *cells(row, speeds, "tok/s"), read))
+    lines += ["", "Memory: what decode read, of the more that `mettle doctor` measured before and after it."]
     lines += [f"{peer}: {described(about)}." for peer, about in record["peers"].items() if "f32" not in peer]
     return "\n".join(lines)
+
+
+def share(read):
+    found, most = read["bytes_per_second"], max(read["of"])
+    return f"{found / 1e9:.0f} of {most / 1e9:.0f} GB/s ({found / most:.0%})"
 
 
 def line(*cells):

@@ -25,7 +25,7 @@ pub const PARTITION: usize = 256;
 const ROWS: usize = 3;
 
 /// Query tokens that are computed together and share each block they read.
-pub const TILE: usize = 32;
+pub const TILE: usize = 64;
 
 /// The same where few tokens are computed, so that all threads have some.
 pub const SMALL_TILE: usize = 16;
@@ -349,6 +349,11 @@ impl Walk<'_> {
         first.saturating_sub(self.block)..end
     }
 
+    /// Whether every row sees the whole block, as nearly all do in a long context.
+    fn all_is_visible(&self) -> bool {
+        self.window == usize::MAX && self.visible(0) == (0..TOKENS)
+    }
+
     /// The rows that see a token of the block: early ones may come before it, late ones' windows may start behind it.
     fn rows(&self) -> Range<usize> {
         if self.whole_context.is_some() {
@@ -407,12 +412,15 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratc
     } = walk.rows();
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
     assert!(scratch.partition.len() >= rows);
+    let all_is_visible = walk.all_is_visible();
     macro_rules! rows {
         ($most:expr) => {{
             let count = $most.min(rows - row);
-            let mut visible = [const { 0..0 }; $most];
-            for i in 0..count {
-                visible[i] = walk.visible(row + i);
+            let mut visible = [const { 0..TOKENS }; $most];
+            if !all_is_visible {
+                for i in 0..count {
+                    visible[i] = walk.visible(row + i);
+                }
             }
             let mut biases = [&NO_BIAS; $most];
             let mut biased = 0;
