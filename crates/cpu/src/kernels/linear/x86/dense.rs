@@ -10,6 +10,12 @@ use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// Bytes that may be asked for ahead: a part of a second-level cache.
+const NEAR: usize = 400 << 10;
+
+/// Bytes ahead in one stream: a page, where processors stop.
+const STREAM_AHEAD: usize = 4096;
+
 pub trait DenseElement {
     /// One column of eight rows.
     ///
@@ -140,8 +146,21 @@ unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
     let pairs = weights.columns / 2 * 2;
     // SAFETY: a panel has eight elements for each of its columns, a row one.
     unsafe {
+        // One row reads several panels side by side, in streams that the processor does not follow over their ends: what
+        // comes next is asked for. That is the next panels, or where they are too far away these panels' own columns.
+        let panel_bytes = weights.panel(panel).len();
+        let column_bytes = panel_bytes / weights.columns;
+        let ahead = match P * panel_bytes <= NEAR {
+            true => P * panel_bytes,
+            false => STREAM_AHEAD,
+        };
         for column in (0..pairs).step_by(2) {
             for p in 0..P {
+                if M == 1 && P > 1 && column.is_multiple_of(4) {
+                    // May lie behind the last panel: it is only asked for.
+                    let at = panels[p].wrapping_add(column * column_bytes + ahead);
+                    _mm_prefetch::<_MM_HINT_T1>(at.cast());
+                }
                 let w = E::load_two(panels[p], column);
                 for m in 0..M {
                     for i in 0..2 {
