@@ -406,7 +406,7 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
 }
 
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
-macro_rules! tile {
+macro_rules! tile_with {
     (
         $(#[$doc:meta])* $name:ident, $rows:literal rows, $features:literal, $integers:ty, $floats:ty;
         $(fn $f:ident $(<const $n:ident>)?($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*
@@ -442,7 +442,7 @@ macro_rules! tile {
     };
 }
 
-tile! {
+tile_with! {
     /// A register for each panel.
     Avx2, 4 rows, "avx2,fma,f16c", [__m256i; 2], [__m256; 2];
 
@@ -492,7 +492,7 @@ vnni! {
     add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
 }
 
-tile! {
+tile_with! {
     /// A register holds both panels.
     Avx512, 8 rows, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", __m512i, __m512;
 
