@@ -191,6 +191,7 @@ impl Rows {
     }
 
     /// Where a value lies: an address only.
+    #[cfg(target_arch = "x86_64")]
     pub fn address(&self, row: usize, column: usize) -> *const f32 {
         self.pointer.wrapping_add(row * self.stride + column)
     }
