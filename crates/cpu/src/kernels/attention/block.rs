@@ -1,6 +1,6 @@
 //! Owns the arithmetic of attention over one block of 32 tokens, for a few rows that share every load.
 
-use crate::kernels::exp::exp;
+use crate::kernels::exp::{exp, exp_of_all};
 use crate::kernels::tanh::softcap;
 use crate::kv::TOKENS;
 use crate::lanes::Lanes;
@@ -178,14 +178,16 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     for r in 0..rows {
         let largest = L::splat(states[r].largest);
         let mut sum = L::splat(0.0);
+        let mut weight = [L::splat(0.0); FOURS];
         for i in 0..FOURS {
             // SAFETY: 32 values.
-            unsafe {
-                let at = weights[r].as_mut_ptr().add(8 * i);
-                let weight = exp(L::load(at).sub(largest));
-                sum = sum.add(weight);
-                weight.store(at);
-            }
+            weight[i] = unsafe { L::load(weights[r].as_ptr().add(8 * i)) }.sub(largest);
+        }
+        let weight = exp_of_all(weight);
+        for i in 0..FOURS {
+            sum = sum.add(weight[i]);
+            // SAFETY: 32 values.
+            unsafe { weight[i].store(weights[r].as_mut_ptr().add(8 * i)) };
         }
         totals[r] = sum.sum();
     }
