@@ -4,6 +4,7 @@ use crate::assignments::Assignments;
 use crate::expert_weights::of_experts;
 use crate::experts::Experts;
 use crate::isa::Isa;
+use crate::joins::LINGERS;
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{PARTITION, Scratch, part_width};
 use crate::kernels::linear::Room;
@@ -23,6 +24,7 @@ use mettle_plan::{
     bind,
 };
 use mettle_tensor::TensorSource;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Rows up to which every thread quantizes the input for itself: cheaper than meeting at a barrier.
@@ -65,6 +67,8 @@ pub struct ThreadScratch {
     pub attention: Scratch,
     pub quantized: QuantizedRows,
     pub linear: Room,
+    /// Inputs that the thread made for itself: `OWN_ROWS` of them.
+    pub inputs: Vec<f32>,
     /// Of a token's experts.
     pub scores: Vec<f32>,
 }
@@ -77,6 +81,8 @@ pub struct Parts {
     partitions: usize,
     /// Values from one part to the next.
     pub stride: usize,
+    /// How many parts of each item are there.
+    there: Vec<AtomicUsize>,
 }
 
 impl Parts {
@@ -95,11 +101,27 @@ impl Parts {
             items,
             partitions,
             stride,
+            there: (0..items).map(|_| AtomicUsize::new(0)).collect(),
         })
     }
 
     fn bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// Says that one more of an item's `count` parts is there: true for the one who brings the last, who sees them all.
+    pub fn is_last(&self, item: usize, count: usize) -> bool {
+        let is_last = self.there[item].fetch_add(1, Ordering::AcqRel) + 1 == count;
+        if is_last {
+            // Nobody counts this item again before the phase is over.
+            self.there[item].store(0, Ordering::Relaxed);
+        }
+        is_last
+    }
+
+    /// A step that was broken off may have left some.
+    fn forget(&mut self) {
+        self.there.iter_mut().for_each(|there| *there.get_mut() = 0);
     }
 
     pub fn at(&self, item: usize, partition: usize) -> *mut f32 {
@@ -127,7 +149,7 @@ impl CpuExecutable {
             plans.iter().all(|plan| plan.kv_groups == *groups),
             "plans of one model declare the same caches"
         );
-        let arena = |plan| Arena::new(plan, &bounds, size_of::<f32>());
+        let arena = |plan| Arena::lingering(plan, &bounds, size_of::<f32>(), LINGERS);
         let arenas: Vec<Arena> = plans.iter().map(arena).collect();
         // Steps do not overlap: all plans work in the same memory.
         let scratch = arenas.iter().map(|arena| arena.bytes).max();
@@ -182,13 +204,14 @@ impl CpuExecutable {
                     attention: Scratch::new(head_dim, sharing),
                     quantized: QuantizedRows::new(OWN_ROWS, columns)?,
                     linear: Room::new(columns.max(pair_columns))?,
+                    inputs: vec![0.0; OWN_ROWS * columns],
                     scores: vec![0.0; experts],
                 })
             })
             .collect::<Result<Vec<_>, BackendError>>()?;
         let own = |t: &ThreadScratch| {
             let kernels = t.quantized.bytes() + t.linear.bytes() + t.attention.bytes();
-            kernels + t.scores.len() * size_of::<f32>()
+            kernels + (t.inputs.len() + t.scores.len()) * size_of::<f32>()
         };
         let own_scratch_bytes = threads.iter().map(own).sum();
         let threads = threads.into_iter().map(PerThread::new).collect();
@@ -365,6 +388,7 @@ impl Executable for CpuExecutable {
                 .pool
                 .take()
                 .expect("the pool is put back after each step");
+            self.parts.forget();
             let run = Run::new(self, step, pool.threads());
             pool.run(&|thread, phases| run.all_calls(thread, phases));
             self.pool = Some(pool);

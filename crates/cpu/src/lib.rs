@@ -6,6 +6,7 @@ mod executable;
 mod expert_weights;
 mod experts;
 mod isa;
+mod joins;
 mod kernels;
 mod kv;
 mod lanes;

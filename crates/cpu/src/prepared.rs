@@ -1,6 +1,7 @@
 //! Owns one plan as the CPU runs it: its calls and what they count as, its weights and tables, and where its outputs lie.
 
 use crate::isa::Isa;
+use crate::joins::joins_next;
 use crate::kernels::attention::BiasTable;
 use crate::kernels::{elementwise, gated};
 use crate::memory::{AlignedBytes, Rows};
@@ -70,11 +71,14 @@ impl PreparedPlan {
     pub fn new(
         plan: &Plan,
         place: Place<'_>,
-        calls: Vec<Call>,
+        mut calls: Vec<Call>,
         weights: Weights,
         isa: Isa,
         counts: &Counts,
     ) -> Result<PreparedPlan, BackendError> {
+        for (call, joins) in calls.iter_mut().zip(joins_next(plan, place.arena)) {
+            call.joins_next = joins && call.taps.is_empty();
+        }
         let ropes = plan.ropes.iter();
         let ropes = ropes.map(|rope| RopeTable::new(rope, place.bounds.tokens));
         let bias = |op: &Op| match op {
@@ -158,7 +162,7 @@ fn reads_rows(call: &Call) -> bool {
 fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static str> {
     match kernel {
         Kernel::Embed { .. } => vec!["embed"],
-        Kernel::RmsNorm { .. } => vec!["rms_norm"],
+        Kernel::RmsNorm(_) => vec!["rms_norm"],
         Kernel::LayerNorm { .. } => vec!["layer_norm"],
         Kernel::Linear { weight, .. } => weights
             .matrix(*weight)
@@ -166,7 +170,7 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
             .map(|part| crate::names::linear(part.dtype, isa))
             .collect(),
         Kernel::QkNorm { .. } => vec!["qk_norm"],
-        Kernel::RopeKvWrite { .. } => vec!["rope_kv_write"],
+        Kernel::RopeKvWrite(_) => vec!["rope_kv_write"],
         Kernel::Attention { kv, .. } => vec![match kv {
             KeysAndValues::Paged(_) => "attention",
             KeysAndValues::Encoded(_) => "cross_attention",

@@ -16,6 +16,8 @@ pub struct Call {
     pub kernel: Kernel,
     pub taps: Vec<(usize, Rows, Dim)>,
     pub rows: Dim,
+    /// The next call computes this one too.
+    pub joins_next: bool,
 }
 
 pub enum Kernel {
@@ -25,14 +27,7 @@ pub enum Kernel {
         out: Rows,
         scale: f32,
     },
-    RmsNorm {
-        x: Rows,
-        add: Option<Rows>,
-        weight: Option<WeightId>,
-        offset: f32,
-        eps: f32,
-        out: Rows,
-    },
+    RmsNorm(RmsNorm),
     Linear {
         x: Rows,
         weight: WeightId,
@@ -54,17 +49,7 @@ pub enum Kernel {
         offset: f32,
         eps: f32,
     },
-    RopeKvWrite {
-        q: Rows,
-        k: Rows,
-        /// Absent where another layer's cache is read.
-        v: Option<Rows>,
-        rope: Option<RopeId>,
-        head_dim: usize,
-        rotate_from: usize,
-        kv_heads: usize,
-        kv: KvLayer,
-    },
+    RopeKvWrite(RopeKvWrite),
     Attention {
         q: Rows,
         out: Rows,
@@ -105,6 +90,27 @@ pub enum Kernel {
         x: Rows,
         out: Rows,
     },
+}
+
+pub struct RmsNorm {
+    pub x: Rows,
+    pub add: Option<Rows>,
+    pub weight: Option<WeightId>,
+    pub offset: f32,
+    pub eps: f32,
+    pub out: Rows,
+}
+
+pub struct RopeKvWrite {
+    pub q: Rows,
+    pub k: Rows,
+    /// Absent where another layer's cache is read.
+    pub v: Option<Rows>,
+    pub rope: Option<RopeId>,
+    pub head_dim: usize,
+    pub rotate_from: usize,
+    pub kv_heads: usize,
+    pub kv: KvLayer,
 }
 
 /// What rows of a table are looked up by.
@@ -165,6 +171,7 @@ pub fn translate(
                     })
                     .collect(),
                 rows,
+                joins_next: false,
             })
         })
         .collect()
@@ -223,14 +230,14 @@ impl View<'_> {
             Op::RmsNorm(o) if o.out.overlaps(&o.x) => {
                 return Err(unsupported("a norm over its own input".into()));
             }
-            Op::RmsNorm(o) => Kernel::RmsNorm {
+            Op::RmsNorm(o) => Kernel::RmsNorm(RmsNorm {
                 x: rows(o.x),
                 add: o.add.map(rows),
                 weight: o.weight,
                 offset: o.weight_offset,
                 eps: o.eps,
                 out: rows(o.out),
-            },
+            }),
             Op::LayerNorm(o) if o.out.overlaps(&o.x) => {
                 return Err(unsupported("a norm over its own input".into()));
             }
@@ -268,7 +275,7 @@ impl View<'_> {
                 offset: o.weight_offset,
                 eps: o.eps,
             },
-            Op::RopeKvWrite(o) => Kernel::RopeKvWrite {
+            Op::RopeKvWrite(o) => Kernel::RopeKvWrite(RopeKvWrite {
                 q: rows(o.q),
                 k: rows(o.k),
                 v: match o.v {
@@ -280,7 +287,7 @@ impl View<'_> {
                 rotate_from: o.rotate_from,
                 kv_heads: o.kv_heads,
                 kv: o.kv,
-            },
+            }),
             Op::Attention(o) => {
                 let refuse = |what: &str| Err(unsupported(format!("attention {what}")));
                 let kv = match o.kv {

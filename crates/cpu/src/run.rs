@@ -3,8 +3,9 @@
 use crate::context::Context;
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::activations::QuantizedRows;
-use crate::kernels::attention::Attention;
+use crate::kernels::attention::{Attention, Scratch};
 use crate::kernels::linear::{Input, Linear};
+use crate::kernels::rope::Rotation;
 use crate::kernels::{elementwise, gated, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::memory::Rows;
@@ -12,8 +13,8 @@ use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::prepared::PreparedPlan;
-use crate::program::{Call, EmbedOf, Kernel, KeysAndValues};
-use mettle_plan::{Expr, KernelCount, KvLayer, RopeId, StepInput, WeightId};
+use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RmsNorm, RopeKvWrite};
+use mettle_plan::{Expr, KernelCount, StepInput, WeightId};
 use std::ops::Range;
 
 /// Items of a phase for each thread: enough that one who is late leaves little undone, few enough that taking them costs
@@ -45,13 +46,21 @@ impl<'a> Run<'a> {
         let tokens = self.cpu.state.positions.len();
         self.rows(&mut walk, tokens, |rows| self.fill_angles(rows));
         let calls = self.plan.calls_for(self.step.output);
+        // What the next call computes along with its own.
+        let mut before = None;
         for (call, kernels) in calls.iter().zip(&self.plan.kernels) {
+            if call.joins_next {
+                before = Some((&call.kernel, kernels));
+                continue;
+            }
+            let (before, more) = before.take().unzip();
             // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
             // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
             // (`StepState::prepare` checked them).
-            let did_first = unsafe { self.call(call, scratch, &mut walk) };
+            let did_first = unsafe { self.call(before, call, scratch, &mut walk) };
             if did_first {
-                kernels.iter().for_each(KernelCount::add_one);
+                let kernels = more.into_iter().flatten().chain(kernels);
+                kernels.for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
                 walk.phase(1, |_| self.keep_taps(call));
@@ -110,11 +119,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// True for the thread that began its last phase.
+    /// A call, and the one before it where that joins it. True for the thread that began its last phase.
     ///
     /// # Safety
     /// See `all_calls`.
-    unsafe fn call(&self, call: &Call, scratch: &mut ThreadScratch, walk: &mut Walk<'_>) -> bool {
+    unsafe fn call(
+        &self,
+        before: Option<&Kernel>,
+        call: &Call,
+        scratch: &mut ThreadScratch,
+        walk: &mut Walk<'_>,
+    ) -> bool {
         let isa = self.cpu.isa;
         let rows = rows_of(call.rows, &self.cpu.state);
         let vector = |id: WeightId| self.plan.weights.vector(id);
@@ -142,25 +157,14 @@ impl<'a> Run<'a> {
                         }
                     })
                 }
-                Kernel::RmsNorm {
-                    x,
-                    add,
-                    weight,
-                    offset,
-                    eps,
-                    out,
-                } => {
-                    let weight = weight.map(vector);
-                    self.rows(walk, rows, |rows| {
-                        for row in rows {
-                            if let Some(add) = add {
-                                norm::add(isa, x.row_mut(row), add.row(row));
-                            }
-                            let out = out.row_mut(row);
-                            norm::rms_norm(isa, x.row(row), weight, *offset, *eps, out);
+                Kernel::RmsNorm(op) => self.rows(walk, rows, |rows| {
+                    for row in rows {
+                        if let Some(add) = op.add {
+                            norm::add(isa, op.x.row_mut(row), add.row(row));
                         }
-                    })
-                }
+                        self.norm(op, row, op.out.row_mut(row));
+                    }
+                }),
                 Kernel::Linear {
                     x,
                     weight,
@@ -176,6 +180,10 @@ impl<'a> Run<'a> {
                         residual: *residual,
                         out: *out,
                         rows,
+                        norm: match before {
+                            Some(Kernel::RmsNorm(norm)) => Some(norm),
+                            _ => None,
+                        },
                     };
                     self.linear(product, scratch, walk)
                 }
@@ -209,27 +217,7 @@ impl<'a> Run<'a> {
                         }
                     })
                 }
-                Kernel::RopeKvWrite {
-                    q,
-                    k,
-                    v,
-                    rope,
-                    head_dim,
-                    rotate_from,
-                    kv_heads,
-                    kv,
-                } => self.rows(walk, rows, |rows| {
-                    for row in rows {
-                        let (q, k) = (q.row_mut(row), k.row_mut(row));
-                        if let Some(rope) = rope {
-                            self.rotate(*rope, row, q, *head_dim, *rotate_from);
-                            self.rotate(*rope, row, k, *head_dim, *rotate_from);
-                        }
-                        if let Some(v) = v {
-                            self.write_kv(*kv, *kv_heads, row, k, v.row(row));
-                        }
-                    }
-                }),
+                Kernel::RopeKvWrite(rotation) => self.rotate_rows(rotation, rows, walk),
                 Kernel::Attention {
                     q,
                     out,
@@ -259,8 +247,13 @@ impl<'a> Run<'a> {
                         softcap: *softcap,
                         sinks: sinks.map(|s| &s[head * heads..(head + 1) * heads]),
                         bias: bias.map(|bias| bias.rows(head * heads..(head + 1) * heads)),
+                        rotation: None,
                     };
-                    self.attend(attention, source, *kv_heads, scratch, walk)
+                    let rotation = match before {
+                        Some(Kernel::RopeKvWrite(rotation)) => Some(rotation),
+                        _ => None,
+                    };
+                    self.attend(attention, rotation, source, *kv_heads, scratch, walk)
                 }
                 Kernel::Gated {
                     activation,
@@ -367,43 +360,69 @@ impl<'a> Run<'a> {
     ) -> bool {
         let isa = self.cpu.isa;
         let quantized = parts.iter().any(|p| p.takes_integers());
-        let quantize = |rows: &QuantizedRows, row: usize| {
-            // SAFETY: the input is finished; the row of the quantized ones is the caller's.
+        let quantize = |rows: &QuantizedRows, row: usize, x: &[f32]| {
+            // SAFETY: the row of the quantized ones is the caller's.
             unsafe {
-                let x = product.x.row(row);
                 match &parts[0].order {
                     None => rows.quantize(isa, row, x),
                     Some(order) => rows.quantize_in_order(isa, row, x, order),
                 }
             }
         };
-        let shared = quantized && product.rows > OWN_ROWS;
         let ThreadScratch {
             quantized: own,
             linear: room,
+            inputs: own_inputs,
             ..
         } = scratch;
+        let makes_inputs = quantized || product.norm.is_some();
+        let shared = makes_inputs && product.rows > OWN_ROWS;
         if shared {
             let rows = &self.cpu.quantized;
             self.rows(walk, product.rows, |range| {
                 for row in range {
-                    quantize(rows, row);
+                    // SAFETY: the input is finished, or made here by the thread that has its row.
+                    unsafe {
+                        if let Some(norm) = product.norm {
+                            self.norm(norm, row, product.x.row_mut(row));
+                        }
+                        if quantized {
+                            quantize(rows, row, product.x.row(row));
+                        }
+                    }
                 }
             });
         }
         let inputs = if shared { &self.cpu.quantized } else { &*own };
-        // Few rows are quantized by each thread for itself, when it takes its first item.
-        let mut to_quantize = quantized && !shared;
+        // Few rows are made by each thread for itself, when it takes its first item.
+        let mut to_make = makes_inputs && !shared;
+        let x = match product.norm {
+            Some(_) if to_make => {
+                let width = product.x.width;
+                assert!(own_inputs.len() >= product.rows * width);
+                // SAFETY: as many rows are there, and stay as long as the scratch memory.
+                unsafe { Rows::new(own_inputs.as_mut_ptr(), width, width) }
+            }
+            _ => product.x,
+        };
         // Panels are computed in pairs: an item has whole ones.
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
         let pairs = panels.div_ceil(2);
         let items = self.items(pairs);
         walk.phase(items, |item| {
-            if std::mem::take(&mut to_quantize) {
+            if std::mem::take(&mut to_make) {
                 for row in 0..product.rows {
-                    quantize(inputs, row);
+                    // SAFETY: the input is finished; rows made of it are this thread's own.
+                    unsafe {
+                        if let Some(norm) = product.norm {
+                            self.norm(norm, row, x.row_mut(row));
+                        }
+                        if quantized {
+                            quantize(inputs, row, x.row(row));
+                        }
+                    }
                 }
-                if product.rows == 1 {
+                if quantized && product.rows == 1 {
                     // SAFETY: the row is this thread's own.
                     room.split(isa, unsafe { inputs.row(0, parts[0].columns) });
                 }
@@ -421,7 +440,7 @@ impl<'a> Run<'a> {
                         input: match part.takes_integers() {
                             true if product.rows == 1 => Input::One(inputs),
                             true => Input::Quantized(inputs),
-                            false => Input::Dense(product.x),
+                            false => Input::Dense(x),
                         },
                         bias: product
                             .bias
@@ -439,35 +458,86 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn rotate(&self, id: RopeId, row: usize, x: &mut [f32], head_dim: usize, from: usize) {
-        let table = &self.plan.ropes[id.0 as usize];
+    /// # Safety
+    /// The norm's input is finished.
+    unsafe fn norm(&self, norm: &RmsNorm, row: usize, out: &mut [f32]) {
+        let weight = norm.weight.map(|id| self.plan.weights.vector(id));
+        // SAFETY: the caller's promise.
+        let x = unsafe { norm.x.row(row) };
+        norm::rms_norm(self.cpu.isa, x, weight, norm.offset, norm.eps, out);
+    }
+
+    /// # Safety
+    /// See `all_calls`.
+    unsafe fn rotate_rows(&self, op: &RopeKvWrite, rows: usize, walk: &mut Walk<'_>) -> bool {
+        self.rows(walk, rows, |rows| {
+            for row in rows {
+                // SAFETY: the row is this item's.
+                unsafe {
+                    let (q, k) = (op.q.row_mut(row), op.k.row_mut(row));
+                    if let Some(rotation) = self.rotation(op, row) {
+                        rotation.apply(self.cpu.isa, q, op.head_dim);
+                        rotation.apply(self.cpu.isa, k, op.head_dim);
+                    }
+                    for head in 0..op.kv_heads {
+                        let width = k.len() / op.kv_heads;
+                        self.write_head(op, row, head, &k[head * width..(head + 1) * width]);
+                    }
+                }
+            }
+        })
+    }
+
+    /// How a row's queries and keys are rotated.
+    fn rotation(&self, op: &RopeKvWrite, row: usize) -> Option<Rotation<'_>> {
+        let table = &self.plan.ropes[op.rope?.0 as usize];
         // SAFETY: filled in the first phase of the step and not written since.
         let angles = unsafe { table.rows().row(row) };
         let (cosines, sines) = angles.split_at(table.rope.dims / 2);
-        rope::rotate(
-            self.cpu.isa,
-            table.rope.style,
-            x,
-            head_dim,
-            from,
+        Some(Rotation {
+            style: table.rope.style,
+            from: op.rotate_from,
             cosines,
             sines,
-        );
+        })
     }
 
-    fn write_kv(&self, kv: KvLayer, heads: usize, row: usize, k: &[f32], v: &[f32]) {
-        let (page, token) = self.cpu.state.slots[kv.group][row];
-        let (k_width, v_width) = (k.len() / heads, v.len() / heads);
-        for head in 0..heads {
-            let key = &k[head * k_width..(head + 1) * k_width];
-            let value = &v[head * v_width..(head + 1) * v_width];
-            // SAFETY: the slot was checked, and belongs to this row alone.
-            unsafe {
-                self.cpu
-                    .kv
-                    .write(HeadOf { kv, head }, page, token as usize, key, value)
-            };
+    /// Rotates one head of a row's keys and writes it to the cache.
+    ///
+    /// # Safety
+    /// As for `write_head`.
+    unsafe fn write_token(&self, op: &RopeKvWrite, row: usize, head: usize, scratch: &mut Scratch) {
+        if op.v.is_none() {
+            return;
         }
+        let width = op.k.width / op.kv_heads;
+        let key = scratch.key(width);
+        // SAFETY: the caller's promise.
+        unsafe {
+            key.copy_from_slice(op.k.columns(head * width, width).row(row));
+            if let Some(rotation) = self.rotation(op, row) {
+                rotation.apply(self.cpu.isa, key, op.head_dim);
+            }
+            self.write_head(op, row, head, key);
+        }
+    }
+
+    /// Writes one head of a row to the cache. `key` is rotated.
+    ///
+    /// # Safety
+    /// The row's values are finished, and nobody else touches this head's place in the cache.
+    unsafe fn write_head(&self, op: &RopeKvWrite, row: usize, head: usize, key: &[f32]) {
+        let Some(v) = op.v else {
+            return;
+        };
+        let width = v.width / op.kv_heads;
+        let (page, token) = self.cpu.state.slots[op.kv.group][row];
+        let of = HeadOf { kv: op.kv, head };
+        // SAFETY: the caller's promise; the slot was checked, and belongs to this row alone.
+        unsafe {
+            let value = v.columns(head * width, width).row(row);
+            self.cpu.kv.write(of, page, token as usize, key, value)
+        };
     }
 
     /// What the step's queries see. Rows that no cache holds are put in order first, in a phase of their own.
@@ -501,13 +571,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An item is a head of a tile, the longest contexts first. Where there are only a few, it is a partition of one.
+    /// An item is a head of a tile, the longest contexts first. Where there are only a few, it is a partition of one: there
+    /// queries are rotated, and their own token is written to the cache, by whoever reads them.
     ///
     /// # Safety
     /// See `all_calls`.
     unsafe fn attend(
         &self,
         attention: impl Fn(usize) -> Attention<'a>,
+        rotation: Option<&'a RopeKvWrite>,
         context: Context<'a>,
         kv_heads: usize,
         scratch: &mut ThreadScratch,
@@ -520,6 +592,10 @@ impl<'a> Run<'a> {
             (tile, attention(index % kv_heads))
         };
         if self.threads == 1 || state.longest_tile > 1 || count > self.cpu.parts.items {
+            if let Some(rotation) = rotation {
+                // SAFETY: the caller's promise.
+                unsafe { self.rotate_rows(rotation, state.positions.len(), walk) };
+            }
             return walk.phase(count, |item| {
                 // Later tiles of a prompt have more context.
                 let (tile, attention) = of(count - 1 - item);
@@ -532,23 +608,30 @@ impl<'a> Run<'a> {
             attention.partitions(tile)
         };
         let all: usize = (0..count).map(|index| partitions(index).len()).sum();
+        let parts = &self.cpu.parts;
         walk.phase(all, |item| {
             let (mut index, mut number) = (0, item);
             while number >= partitions(index).len() {
                 number -= partitions(index).len();
                 index += 1;
             }
-            let (tile, attention) = of(index);
-            let partition = attention.partitions(tile).start + number;
-            let part = self.cpu.parts.at(index, number);
-            // SAFETY: each part is computed by one thread, into its own place.
-            unsafe { attention.run_partition(isa, tile, partition, scratch, part) };
-        });
-        walk.phase(count, |index| {
-            let (tile, attention) = of(index);
-            let (parts, stride) = (self.cpu.parts.at(index, 0), self.cpu.parts.stride);
-            // SAFETY: all parts are there since the phase before; each item is finished by one thread.
-            unsafe { attention.finish(isa, tile, scratch, parts, stride) };
+            let (tile, mut attention) = of(index);
+            let partitions = attention.partitions(tile);
+            // SAFETY: each part is computed by one thread, into its own place. The tile's only token is in the last one,
+            // and nobody else reads it. All parts are there when the last one is.
+            unsafe {
+                if let Some(op) = rotation {
+                    attention.rotation = self.rotation(op, tile.row);
+                    if number + 1 == partitions.len() {
+                        self.write_token(op, tile.row, index % kv_heads, scratch);
+                    }
+                }
+                let partition = partitions.start + number;
+                attention.run_partition(isa, tile, partition, scratch, parts.at(index, number));
+                if parts.is_last(index, partitions.len()) {
+                    attention.finish(isa, tile, scratch, parts.at(index, 0), parts.stride);
+                }
+            }
         })
     }
 
@@ -576,4 +659,6 @@ struct Product<'a> {
     residual: Option<Rows>,
     out: Rows,
     rows: usize,
+    /// What makes `x`, where no call before has.
+    norm: Option<&'a RmsNorm>,
 }

@@ -20,11 +20,19 @@ const ALIGNMENT: usize = 64;
 const LARGEST: usize = isize::MAX as usize & !(ALIGNMENT - 1);
 
 impl Arena {
-    /// Places the largest buffers first, each at the lowest offset that is free during its life.
-    ///
-    /// Sizes that do not fit a `usize` saturate: no system has that memory, so asking for it fails.
     pub fn new(plan: &Plan, bounds: &Sizes, activation_bytes: usize) -> Arena {
-        let lives = lifetimes(plan);
+        Arena::lingering(plan, bounds, activation_bytes, 0)
+    }
+
+    /// The same for a backend that computes neighbouring ops together: what an op touches keeps its place for `ops` more.
+    ///
+    /// Places the largest buffers first, each at the lowest offset that is free during its life. Sizes that do not fit a
+    /// `usize` saturate: no system has that memory, so asking for it fails.
+    pub fn lingering(plan: &Plan, bounds: &Sizes, activation_bytes: usize, ops: usize) -> Arena {
+        let mut lives = lifetimes(plan);
+        for (_, last) in lives.iter_mut().flatten() {
+            *last += ops;
+        }
         let sizes: Vec<usize> = plan
             .buffers
             .iter()

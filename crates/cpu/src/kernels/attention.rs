@@ -12,6 +12,7 @@ pub use self::bias::{BiasRows, BiasTable};
 
 use self::block::{Block, Halves, Singles, Softmax, TOGETHER, Widened, add_block, combine};
 use crate::isa::{Isa, for_each_isa};
+use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
 use crate::lanes::Lanes;
 use crate::memory::Rows;
@@ -62,6 +63,8 @@ pub struct Attention<'a> {
     pub sinks: Option<&'a [f32]>,
     /// Added to the scores, by the distance of a token from the query.
     pub bias: Option<BiasRows<'a>>,
+    /// How queries are still to be rotated. Tiles have one token then.
+    pub rotation: Option<Rotation<'a>>,
 }
 
 /// One thread's working memory.
@@ -101,6 +104,11 @@ impl Scratch {
         values.iter().map(|part| part.len() * 4).sum()
     }
 
+    /// Room for a key, between two tiles.
+    pub fn key(&mut self, width: usize) -> &mut [f32] {
+        &mut self.keys[..width]
+    }
+
     fn start_total(&mut self, rows: usize, head_dim: usize) {
         self.total[..rows].fill(Softmax::EMPTY);
         self.total_out[..rows * head_dim].fill(0.0);
@@ -114,7 +122,7 @@ impl Attention<'_> {
     pub unsafe fn run(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.scale_queries(tile, scratch);
+            self.scale_queries(isa, tile, scratch);
             scratch.start_total(self.rows(tile), self.head_dim);
             for partition in self.partitions(tile) {
                 self.partition(isa, tile, partition, scratch);
@@ -163,7 +171,7 @@ impl Attention<'_> {
         let (rows, dim) = (self.rows(tile), self.head_dim);
         // SAFETY: the caller's promise.
         unsafe {
-            self.scale_queries(tile, scratch);
+            self.scale_queries(isa, tile, scratch);
             self.partition(isa, tile, partition, scratch);
             for row in 0..rows {
                 let to = part.add(row * part_width(dim));
@@ -213,14 +221,19 @@ impl Attention<'_> {
 
     /// # Safety
     /// As for `run`.
-    unsafe fn scale_queries(&self, tile: QueryTile<'_>, scratch: &mut Scratch) {
+    unsafe fn scale_queries(&self, isa: Isa, tile: QueryTile<'_>, scratch: &mut Scratch) {
         let width = self.q.width;
+        assert!(self.rotation.is_none() || tile.tokens == 1);
         for token in 0..tile.tokens {
             // SAFETY: the caller's promise.
             let q = unsafe { self.q.row(tile.row + token) };
             let scaled = &mut scratch.queries[token * width..(token + 1) * width];
+            scaled.copy_from_slice(q);
+            if let Some(rotation) = self.rotation {
+                rotation.apply(isa, scaled, self.head_dim);
+            }
             for i in 0..width {
-                scaled[i] = q[i] * self.scale;
+                scaled[i] *= self.scale;
             }
         }
     }

@@ -49,9 +49,7 @@ pub fn exp_of_all<L: Lanes, const N: usize>(x: [L; N]) -> [L; N] {
     }
     for i in 0..N {
         // n is within -126..=127, so the power is a normal number.
-        y[i] = y[i]
-            .mul(n[i].power_of_two())
-            .zero_where_below(x[i], -87.3);
+        y[i] = y[i].mul(n[i].power_of_two()).zero_where_below(x[i], -87.3);
     }
     y
 }

@@ -14,21 +14,25 @@ pub fn fill_angles(rope: &Rope, position: u32, cosines: &mut [f32], sines: &mut 
     }
 }
 
-/// Rotates the first `2 * cosines.len()` elements of every head of `x` after `from`.
-pub fn rotate(
-    isa: crate::isa::Isa,
-    style: RopeStyle,
-    x: &mut [f32],
-    head_dim: usize,
-    from: usize,
-    cosines: &[f32],
-    sines: &[f32],
-) {
-    for head in x.chunks_exact_mut(head_dim) {
-        let rotated = &mut head[from..from + 2 * cosines.len()];
-        match style {
-            RopeStyle::Neox => rotate_halves(isa, rotated, cosines, sines),
-            RopeStyle::Interleaved => rotate_pairs(rotated, cosines, sines),
+/// How a token's heads are rotated: their first `2 * cosines.len()` elements after `from`.
+#[derive(Clone, Copy)]
+pub struct Rotation<'a> {
+    pub style: RopeStyle,
+    pub from: usize,
+    pub cosines: &'a [f32],
+    pub sines: &'a [f32],
+}
+
+impl Rotation<'_> {
+    /// Rotates every head of `x`.
+    pub fn apply(&self, isa: crate::isa::Isa, x: &mut [f32], head_dim: usize) {
+        let (cosines, sines) = (self.cosines, self.sines);
+        for head in x.chunks_exact_mut(head_dim) {
+            let rotated = &mut head[self.from..self.from + 2 * cosines.len()];
+            match self.style {
+                RopeStyle::Neox => rotate_halves(isa, rotated, cosines, sines),
+                RopeStyle::Interleaved => rotate_pairs(rotated, cosines, sines),
+            }
         }
     }
 }
@@ -79,11 +83,17 @@ mod tests {
             let rope = Rope::new(RopeStyle::Neox, 8, 10_000.0, &RopeScaling::None);
             let (mut c, mut s) = (vec![0.0; 4], vec![0.0; 4]);
             fill_angles(&rope, position, &mut c, &mut s);
+            let rotation = |style, from| Rotation {
+                style,
+                from,
+                cosines: &c,
+                sines: &s,
+            };
             for isa in Isa::available() {
                 let mut halves = vec![9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
-                rotate(isa, RopeStyle::Neox, &mut halves, 10, 1, &c, &s);
+                rotation(RopeStyle::Neox, 1).apply(isa, &mut halves, 10);
                 let mut pairs = vec![1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0];
-                rotate(isa, RopeStyle::Interleaved, &mut pairs, 8, 0, &c, &s);
+                rotation(RopeStyle::Interleaved, 0).apply(isa, &mut pairs, 8);
                 assert_eq!((halves[0], halves[9]), (9.0, 9.0), "outside is untouched");
                 for i in 0..4 {
                     let angle = (position as f32 * rope.inverse_frequencies[i]) as f64;

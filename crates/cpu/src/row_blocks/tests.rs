@@ -106,6 +106,7 @@ fn run(isa: Isa, sequences: &[(usize, usize)]) -> Vec<f32> {
             softcap: None,
             sinks: None,
             bias: None,
+            rotation: None,
         };
         for tile in &state.tiles {
             // SAFETY: as above.

@@ -149,6 +149,7 @@ fn run<const DIM: usize>(
         softcap: kind.softcap,
         sinks: kind.sinks.as_ref().map(|s| &s[..]),
         bias: table.as_ref().map(|table| table.rows(0..HEADS)),
+        rotation: None,
     };
     let mut scratch = Scratch::new(DIM, HEADS);
     // SAFETY: one thread, and every row exists.
