@@ -31,9 +31,9 @@ pub fn from_hf(json: &Value) -> Result<DecoderSpec> {
     hf_decoder::finish(config, NAME, shape, biases, false, Features::default())
 }
 
-/// Mistral's files call themselves `llama` too (llama.cpp's converter leaves their window out), and Mixtral's, which have
-/// experts. Converters reorder the rows of q and k so that the rotated pairs lie
-/// side by side; whether a projection has a bias only the tensors tell.
+/// Mistral's files call themselves `llama` too (llama.cpp's converter leaves their window out; where a file has its key, it
+/// counts), and Mixtral's, which have experts. Converters reorder the rows of q and k so that the rotated pairs lie side by
+/// side; whether a projection has a bias only the tensors tell.
 pub fn from_gguf(metadata: &Metadata, tensors: &dyn TensorSource) -> Result<DecoderSpec> {
     let config = GgufConfig::new(NAME, metadata, tensors).with_experts(GgufMixture::default())?;
     let biases = Biases {
