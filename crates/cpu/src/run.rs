@@ -21,6 +21,13 @@ use std::ops::Range;
 /// nothing.
 const ITEMS_PER_THREAD: usize = 4;
 
+/// Weights of an item where they are what takes the time, for few rows. Threads wait for the last item of each other, and
+/// memory does not notice where one ends and the next begins.
+const ITEM_BYTES: usize = 96 << 10;
+
+/// Items of such a phase for each thread at the most.
+const MOST_ITEMS_PER_THREAD: usize = 16;
+
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
     pub(crate) cpu: &'a CpuExecutable,
@@ -73,6 +80,15 @@ impl<'a> Run<'a> {
         match self.threads {
             1 => parts.min(1),
             threads => parts.min(threads * ITEMS_PER_THREAD),
+        }
+    }
+
+    /// The same where few rows meet so many bytes of weights.
+    fn items_of_weights(&self, parts: usize, bytes: usize) -> usize {
+        let enough = bytes / self.threads / ITEM_BYTES;
+        match self.threads {
+            1 => parts.min(1),
+            threads => parts.min(threads * enough.clamp(ITEMS_PER_THREAD, MOST_ITEMS_PER_THREAD)),
         }
     }
 
@@ -408,7 +424,10 @@ impl<'a> Run<'a> {
         // Panels are computed in pairs: an item has whole ones.
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
         let pairs = panels.div_ceil(2);
-        let items = self.items(pairs);
+        let items = match product.rows <= OWN_ROWS {
+            true => self.items_of_weights(pairs, parts.iter().map(|p| p.bytes()).sum()),
+            false => self.items(pairs),
+        };
         walk.phase(items, |item| {
             if std::mem::take(&mut to_make) {
                 for row in 0..product.rows {
