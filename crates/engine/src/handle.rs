@@ -4,6 +4,7 @@ use crate::bell::Bell;
 use crate::error::EngineError;
 use crate::event::Event;
 use crate::job::{AbortFlags, Job};
+use crate::mail::Mail;
 use crate::pager::{BlockState, Footprint, Pager};
 use crate::request::{EncoderLimits, Limits, Request};
 use crate::sampler::Sampler;
@@ -247,11 +248,8 @@ impl EngineHandle {
             events,
             abort,
         );
-        shared.stats.inbox.fetch_add(1, Ordering::Relaxed);
-        let command = Command::Submit(Arc::new(job));
-        if shared.sender.try_send(command).is_err() {
-            shared.stats.inbox.fetch_sub(1, Ordering::Relaxed);
-            live.fetch_sub(1, Ordering::Relaxed);
+        let mail = Mail::new(Arc::new(job), &shared.stats);
+        if shared.sender.try_send(Command::Submit(mail)).is_err() {
             return Err(match shared.stopping.load(Ordering::SeqCst) {
                 true => EngineError::ShuttingDown,
                 false => EngineError::Dead,

@@ -37,6 +37,7 @@ mod error;
 mod event;
 mod handle;
 mod job;
+mod mail;
 pub mod mock;
 mod output_rows;
 pub mod pager;

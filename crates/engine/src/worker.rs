@@ -4,6 +4,7 @@
 
 use crate::event::FinishReason;
 use crate::job::Job;
+use crate::mail::Mail;
 use crate::pager::Pager;
 use crate::sampler::Sampler;
 use crate::scheduler::Scheduler;
@@ -11,7 +12,7 @@ use crate::stats::SharedStats;
 use mettle_plan::{BlockId, Executable, StepInput};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 const MASK_NAP: Duration = Duration::from_millis(5);
 
 pub(crate) enum Command {
-    Submit(Arc<Job>),
+    Submit(Mail<Arc<Job>>),
     Shutdown,
 }
 
@@ -98,9 +99,8 @@ impl Worker {
     /// False where the engine is to stop.
     fn take(&mut self, command: Command) -> bool {
         match command {
-            Command::Submit(job) => {
-                self.scheduler.add(job);
-                self.stats.inbox.fetch_sub(1, Relaxed);
+            Command::Submit(mail) => {
+                mail.open(|job| self.scheduler.add(job));
                 true
             }
             Command::Shutdown => false,
