@@ -191,26 +191,23 @@ impl Run<'_> {
         walk: &mut Walk<'_>,
     ) {
         let parts = product.matrices.len() / op.expert_count;
-        // Panels are computed in pairs: an item has whole ones.
-        let pairs = |part: &PackedMatrix| part.panels().div_ceil(2);
-        let units: usize = product.matrices[..parts].iter().map(pairs).sum();
+        let panels: usize = product.matrices[..parts].iter().map(|p| p.panels()).sum();
         // No fewer than one expert is chosen. More than this is not known outside of an item.
-        let items = self.items(units);
+        let items = self.items(panels);
         walk.phase(items, |item| {
             // SAFETY: sorted in a phase before, and not again before this one is over.
             let assignments = unsafe { self.cpu.assignments.read() };
-            assignments.for_each_part(units, item, items, |group, from, to| {
+            assignments.for_each_part(panels, item, items, |group, from, to| {
                 let matrices = &product.matrices[group.expert * parts..][..parts];
-                let (mut first_unit, mut first_column) = (0, 0);
+                let (mut first_panel, mut first_column) = (0, 0);
                 for part in matrices {
-                    let end = first_unit + pairs(part);
-                    let (from, to) = (from.max(first_unit), to.min(end));
+                    let end = first_panel + part.panels();
+                    let (from, to) = (from.max(first_panel), to.min(end));
                     if from < to {
                         let rows = |rows: Rows| rows.rows_behind(group.first);
                         let bias = product.bias.map(|bias| {
                             &bias[group.expert * product.out.width + first_column..][..part.rows]
                         });
-                        let panels = 2 * (from - first_unit)..2 * (to - first_unit);
                         let quantized = self.cpu.pair_rows.rows_behind(group.first);
                         let linear = Linear {
                             weights: part,
@@ -223,11 +220,11 @@ impl Run<'_> {
                             out: rows(product.out).columns(first_column, part.rows),
                             rows: group.rows,
                         };
-                        let panels = panels.start..panels.end.min(part.panels());
+                        let panels = from - first_panel..to - first_panel;
                         // SAFETY: the inputs are finished, and these columns of the group's rows are this item's.
                         unsafe { linear.run(self.cpu.isa, panels, room) };
                     }
-                    first_unit = end;
+                    first_panel = end;
                     first_column += part.rows;
                 }
             });

@@ -6,7 +6,7 @@
 mod neon;
 
 #[cfg(target_arch = "aarch64")]
-pub use neon::{Neon, widen_half_bits, widen_halves};
+pub use neon::{Neon, widen_halves};
 
 use crate::kernels::order;
 

@@ -28,6 +28,9 @@ const ITEM_BYTES: usize = 96 << 10;
 /// Items of such a phase for each thread at the most.
 const MOST_ITEMS_PER_THREAD: usize = 16;
 
+/// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
+const DENSE_PANELS: usize = 8;
+
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
     pub(crate) cpu: &'a CpuExecutable,
@@ -421,13 +424,14 @@ impl<'a> Run<'a> {
             }
             _ => product.x,
         };
-        // Panels are computed in pairs: an item has whole ones.
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
-        let pairs = panels.div_ceil(2);
-        let items = match product.rows <= OWN_ROWS {
-            true => self.items_of_weights(pairs, parts.iter().map(|p| p.bytes()).sum()),
-            false => self.items(pairs),
+        let mut items = match product.rows <= OWN_ROWS {
+            true => self.items_of_weights(panels, parts.iter().map(|p| p.bytes()).sum()),
+            false => self.items(panels),
         };
+        if !quantized {
+            items = items.min((panels / DENSE_PANELS).max(self.threads));
+        }
         walk.phase(items, |item| {
             if std::mem::take(&mut to_make) {
                 for row in 0..product.rows {
@@ -446,8 +450,7 @@ impl<'a> Run<'a> {
                     room.split(isa, unsafe { inputs.row(0, parts[0].columns) });
                 }
             }
-            let pairs = share(pairs, item, items);
-            let mine = 2 * pairs.start..(2 * pairs.end).min(panels);
+            let mine = share(panels, item, items);
             let (mut first_panel, mut first_column) = (0, first_column);
             for part in parts {
                 let end = first_panel + part.panels();

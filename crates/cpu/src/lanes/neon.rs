@@ -12,23 +12,13 @@ pub struct Neon([float32x4_t; 2]);
 /// Eight halves can be read at `p`.
 #[inline(always)]
 pub unsafe fn widen_halves(p: *const u16) -> [float32x4_t; 2] {
-    // SAFETY: the caller's promise.
-    unsafe { widen_half_bits(vld1q_u16(p)) }
-}
-
-/// The same of halves in a register.
-///
-/// # Safety
-/// None: every processor of this architecture has NEON.
-#[inline(always)]
-pub unsafe fn widen_half_bits(halves: uint16x8_t) -> [float32x4_t; 2] {
     let (low, high);
-    // SAFETY: it only computes.
+    // SAFETY: the caller's promise; the rest only computes.
     unsafe {
         std::arch::asm!(
             "fcvtl {low:v}.4s, {halves:v}.4h",
             "fcvtl2 {high:v}.4s, {halves:v}.8h",
-            halves = in(vreg) halves,
+            halves = in(vreg) vld1q_u16(p),
             low = out(vreg) low,
             high = lateout(vreg) high,
             options(pure, nomem, nostack, preserves_flags),

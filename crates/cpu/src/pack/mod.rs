@@ -1,10 +1,10 @@
-//! Owns the order in which weights lie in memory: panels of eight rows, interleaved so that one vector register holds
-//! the same columns of all eight. Kernels of every instruction set read this one order.
+//! Owns the order in which weights lie in memory: panels of 16 rows, interleaved so that a vector register holds the same
+//! columns of all of them, or of the first or the last eight. Kernels of every instruction set read this one order.
 //!
 //! Panels of integers are made of groups of blocks of 32 columns; `layout` has a file for each type. Parts of a block are
-//! interleaved four bytes of a row at a time: chunk c of nibbles holds, for row r at bytes 4r..4r+4, columns 8c..8c+4 in the
+//! chunks that have four bytes of each row: chunk c of nibbles holds, for row r at bytes 4r..4r+4, columns 8c..8c+4 in the
 //! low and 8c+4..8c+8 in the high nibbles; chunk c of bytes holds columns 4c..4c+4; bit pairs and single bits have columns
-//! four further in the next higher bits. Dense panels hold one column of all eight rows after another.
+//! four further in the next higher bits. Dense panels hold one column of all 16 rows after another.
 
 pub mod layout;
 
@@ -14,8 +14,11 @@ use crate::pool::share;
 use mettle_plan::BackendError;
 use mettle_tensor::{DType, TensorView, blocks};
 
-/// Rows in a panel: one f32 result each fills an AVX2 register, two panels an AVX-512 one.
-pub const PANEL: usize = 8;
+/// Rows in a panel: one f32 result each fills an AVX-512 register, two AVX2 ones, four of NEON.
+pub const PANEL: usize = 16;
+
+/// Bytes of a chunk.
+pub const CHUNK: usize = 4 * PANEL;
 
 /// Columns that share an activation scale.
 pub const BLOCK: usize = 32;

@@ -23,15 +23,15 @@ const PRODUCTS: Products = Products {
     count: 6,
 };
 
-/// Times that a type and Q4_1 are timed.
-const TURNS: usize = 3;
+/// Times that a type and Q4_1 are timed: an odd number.
+const TURNS: usize = 5;
 
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
     timing: &'a OpTiming,
     gigabytes_per_second: Option<f64>,
-    /// Time per byte, as a multiple of Q4_1's in the same step.
+    /// Time per byte, as a multiple of Q4_1's right before: the median of all turns.
     per_byte_of_q4_1: Option<f64>,
     threads: usize,
     backend: &'static str,
@@ -55,12 +55,18 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
         }
         let mut timed = Timed::new(*dtype, &backend, settings, &shapes)?;
         // In turns: other programs take their share of memory now more, now less.
-        measure.forget();
+        let mut ratios = vec![Vec::new(); shapes.len()];
         for _ in 0..TURNS {
             measure.time(&shapes)?;
             timed.time(&shapes)?;
+            for (index, ratios) in ratios.iter_mut().enumerate() {
+                let [of_type, of_q4_1] =
+                    [&timed, &measure].map(|t| t.last_per_byte(&shapes, index));
+                ratios.extend(of_type.zip(of_q4_1).map(|(a, b)| a / b));
+            }
         }
-        timings.push((timed.timings(&shapes), measure.timings(&shapes)));
+        let ratios: Vec<_> = ratios.into_iter().map(median).collect();
+        timings.push((timed.timings(&shapes), ratios));
         counter.at(number + 1, types.len(), dtype.name());
     }
     let mut out = io::stdout().lock();
@@ -74,13 +80,12 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
         )?;
     }
     for index in 0..shapes.len() {
-        let per_byte = |timing: &OpTiming| Some(timing.seconds? / timing.bytes);
-        for (timings, measures) in &timings {
-            let (timing, measure) = (&timings[index], per_byte(&measures[index]));
+        for (timings, ratios) in &timings {
+            let timing = &timings[index];
             let line = Line {
                 timing,
                 gigabytes_per_second: timing.seconds.map(|s| timing.bytes / s / 1e9),
-                per_byte_of_q4_1: per_byte(timing).zip(measure).map(|(a, b)| a / b),
+                per_byte_of_q4_1: ratios[index],
                 threads: settings.threads,
                 backend: backend.name(),
                 commit: env!("METTLE_COMMIT"),
@@ -94,13 +99,19 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The products of a type, ready to be timed, and the best times so far.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The products of a type, ready to be timed, and the best and last times.
 struct Timed {
     plan: Plan,
     kind: OpKind,
     /// With the products, and without.
     executables: [Box<dyn Executable>; 2],
     best: Vec<[f64; 2]>,
+    last: Vec<[f64; 2]>,
     timer: StepTimer,
 }
 
@@ -126,39 +137,48 @@ impl Timed {
         Ok(Timed {
             executables: [prepare(Some(&kind))?, prepare(None)?],
             best: vec![[f64::INFINITY; 2]; shapes.len()],
+            last: vec![[f64::INFINITY; 2]; shapes.len()],
             timer: StepTimer::new(VOCABULARY),
             plan,
             kind,
         })
     }
 
-    fn forget(&mut self) {
-        self.best.fill([f64::INFINITY; 2]);
-    }
-
     fn time(&mut self, shapes: &[StepShape]) -> anyhow::Result<()> {
-        for (shape, best) in shapes.iter().zip(&mut self.best) {
-            for (executable, best) in self.executables.iter_mut().zip(best) {
-                *best = best.min(self.timer.time(&mut **executable, shape)?);
+        for (index, shape) in shapes.iter().enumerate() {
+            for (which, executable) in self.executables.iter_mut().enumerate() {
+                let seconds = self.timer.time(&mut **executable, shape)?;
+                self.last[index][which] = seconds;
+                self.best[index][which] = self.best[index][which].min(seconds);
             }
         }
         Ok(())
     }
 
-    /// Of one product, in each step.
+    /// The best times of one product, in each step.
     fn timings(&self, shapes: &[StepShape]) -> Vec<OpTiming> {
         let times = shapes.iter().zip(&self.best);
-        let one = |(shape, [with, without]): (&StepShape, &[f64; 2])| {
-            timing(
-                &self.plan,
-                &self.kind,
-                shape,
-                *with,
-                *without,
-                ACTIVATION_BYTES,
-            )
-        };
-        times.map(one).collect()
+        times
+            .map(|(shape, [with, without])| self.timing(shape, *with, *without))
+            .collect()
+    }
+
+    /// Of the last turn. What a step takes without products hardly changes: its best counts.
+    fn last_per_byte(&self, shapes: &[StepShape], index: usize) -> Option<f64> {
+        let ([with, _], [_, without]) = (self.last[index], self.best[index]);
+        let timing = self.timing(&shapes[index], with, without);
+        Some(timing.seconds? / timing.bytes)
+    }
+
+    fn timing(&self, shape: &StepShape, with: f64, without: f64) -> OpTiming {
+        timing(
+            &self.plan,
+            &self.kind,
+            shape,
+            with,
+            without,
+            ACTIVATION_BYTES,
+        )
     }
 }
 

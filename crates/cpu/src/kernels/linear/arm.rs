@@ -11,12 +11,12 @@ mod wide;
 use self::dot::{Bytes, Dot, Matrices, Words};
 use self::tile::all_tiles;
 use self::unpack::Unpack;
-use self::wide::{CHUNK, ROWS, Wide};
+use self::wide::{CHUNK, HALF, ROWS, Wide};
 use super::{Input, Linear};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedRows;
-use crate::pack::BLOCK;
 use crate::pack::layout::{F8, with_layout};
+use crate::pack::{BLOCK, PANEL};
 use mettle_tensor::DType;
 use std::ops::Range;
 
@@ -110,21 +110,50 @@ unsafe fn all<W: Unpack, D: Dot>(
             let sums = room.cleared_sums(rows.len());
             // SAFETY: the caller's promise; a panel and a chunk of it are whole groups.
             unsafe {
-                if linear.rows <= DIRECT_ROWS {
-                    all_tiles::<W, D, D::Single>(packed, x, rows.clone(), 0, blocks, sums);
-                } else {
-                    for first in (0..blocks).step_by(CHUNK) {
-                        let count = CHUNK.min(blocks - first);
-                        let groups = |blocks: usize| blocks / W::GROUP_BLOCKS * W::GROUP_BYTES;
-                        let wide =
-                            room.widen::<W, D>(&packed[groups(first)..groups(first + count)]);
-                        all_tiles::<Wide<W>, D, D>(wide, x, rows.clone(), first, blocks, sums);
+                match linear.rows {
+                    1 => all_tiles::<W, D, D::Single, 2>(packed, 0, x, 0..1, 0, blocks, sums),
+                    ..=DIRECT_ROWS => {
+                        for r in [0, HALF] {
+                            let rows = rows.clone();
+                            all_tiles::<W, D, D::Single, 1>(packed, r, x, rows, 0, blocks, sums);
+                        }
+                    }
+                    _ => {
+                        for r in [0, HALF] {
+                            many::<W, D>(packed, r, x, rows.clone(), sums, room);
+                        }
                     }
                 }
                 for row in rows.clone() {
-                    linear.store(panel, row, &*sums.add(row - first_row));
+                    linear.store(panel * PANEL, row, &*sums.add(row - first_row));
                 }
             }
+        }
+    }
+}
+
+/// Half a panel, unpacked into the cache.
+///
+/// # Safety
+/// As for `run`.
+#[inline(always)]
+unsafe fn many<W: Unpack, D: Dot>(
+    packed: &[u8],
+    r: usize,
+    x: &QuantizedRows,
+    rows: Range<usize>,
+    sums: *mut [f32; PANEL],
+    room: &mut WidePanel,
+) {
+    let groups = |blocks: usize| blocks / W::GROUP_BLOCKS * W::GROUP_BYTES;
+    let blocks = packed.len() / W::GROUP_BYTES * W::GROUP_BLOCKS;
+    for first in (0..blocks).step_by(CHUNK) {
+        let count = CHUNK.min(blocks - first);
+        let rows = rows.clone();
+        // SAFETY: the caller's promise; a chunk is whole groups.
+        unsafe {
+            let wide = room.widen::<W, D>(&packed[groups(first)..groups(first + count)], r);
+            all_tiles::<Wide<W>, D, D, 1>(wide, r, x, rows, first, blocks, sums);
         }
     }
 }

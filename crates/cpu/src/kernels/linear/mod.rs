@@ -13,7 +13,7 @@ use self::x86::Room as OwnRoom;
 use super::activations::{QuantizedBlock, QuantizedRows};
 use crate::isa::Isa;
 use crate::memory::Rows;
-use crate::pack::{PANEL, PackedMatrix};
+use crate::pack::PackedMatrix;
 use mettle_plan::BackendError;
 use std::ops::Range;
 
@@ -94,21 +94,24 @@ impl Linear<'_> {
         }
     }
 
-    /// Writes the sums of one panel and row, bias and residual added in this order.
+    /// Writes the sums of a row's columns from `first` on, bias and residual added in this order. Columns that only fill the
+    /// last panel are left out.
     ///
     /// # Safety
     /// As for `run`.
     #[inline(always)]
-    unsafe fn store(&self, panel: usize, row: usize, sums: &[f32; PANEL]) {
-        let first = panel * PANEL;
-        let count = PANEL.min(self.weights.rows - first);
+    unsafe fn store<const N: usize>(&self, first: usize, row: usize, sums: &[f32; N]) {
+        let Some(left) = self.weights.rows.checked_sub(first) else {
+            return;
+        };
+        let count = N.min(left);
         let mut values = *sums;
         if let Some(bias) = self.bias {
             for i in 0..count {
                 values[i] += bias[first + i];
             }
         }
-        // Only this panel's columns are borrowed: other threads write the others. Residual and output may be the same
+        // Only these columns are borrowed: other threads write the others. Residual and output may be the same
         // columns, so the one borrow ends before the other starts.
         if let Some(residual) = &self.residual {
             // SAFETY: the caller's promise.
@@ -119,8 +122,8 @@ impl Linear<'_> {
         }
         // SAFETY: the caller's promise.
         let out = unsafe { self.out.columns(first, count).row_mut(row) };
-        match out.first_chunk_mut::<PANEL>() {
-            // A whole panel is one store, not a call.
+        match out.first_chunk_mut::<N>() {
+            // All of them are one store, not a call.
             Some(out) => *out = values,
             None => out.copy_from_slice(&values[..count]),
         }

@@ -2,7 +2,7 @@
 
 use super::{Input, Linear};
 use crate::kernels::activations::QuantizedBlock;
-use crate::pack::layout::{self, Layout, with_layout};
+use crate::pack::layout::{self, F8, Layout, with_layout};
 use crate::pack::{BLOCK, PANEL};
 use mettle_tensor::DType;
 use std::ops::Range;
@@ -31,16 +31,32 @@ pub unsafe fn run(linear: &Linear<'_>, panels: Range<usize>) {
                 }
             };
             // SAFETY: the caller's promise.
-            unsafe { linear.store(panel, row, &sums) };
+            unsafe { linear.store(panel * PANEL, row, &sums) };
         }
     }
 }
 
 fn dense(dtype: DType, panel: &[u8], r: usize, x: &[f32]) -> f32 {
+    if dtype == DType::F8 {
+        return small_floats(panel, r, x);
+    }
     x.iter().enumerate().fold(0.0, |sum, (column, x)| {
         let w = layout::dense::value(dtype, panel, r, column);
         w.mul_add(*x, sum)
     })
+}
+
+/// Each block's sum, then times its scale.
+fn small_floats(panel: &[u8], r: usize, x: &[f32]) -> f32 {
+    let blocks = panel.chunks_exact(F8::BLOCK_BYTES);
+    blocks
+        .zip(x.chunks_exact(BLOCK))
+        .fold(0.0, |sum, (block, x)| {
+            let part = x.iter().enumerate().fold(0.0, |sum, (column, x)| {
+                F8::unscaled(block, r, column).mul_add(*x, sum)
+            });
+            f32::mul_add(part, F8::scale(block, r), sum)
+        })
 }
 
 fn quantized<L: Layout>(panel: &[u8], r: usize, x: &[QuantizedBlock]) -> f32 {

@@ -92,7 +92,7 @@ fn run_split(
 fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
     for dtype in DType::ALL {
         let columns = 2 * dtype.block_len().max(19);
-        for n in [1, 8, 15, 64, 77] {
+        for n in [1, 8, 15, 16, 17, 77] {
             let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 3);
             let shape = [n, columns];
             let view = TensorView {
@@ -148,7 +148,7 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
 
 #[test]
 fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
-    // More columns than are widened at a time, more rows than go over them at once, and a last panel without a second.
+    // More columns than are widened at a time, more rows than go over them at once, and a last panel that is not full.
     for dtype in DType::ALL {
         let columns = 9 * 256;
         let n = 19;
@@ -173,6 +173,35 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
 }
 
 #[test]
+fn dense_panels_side_by_side_agree_with_the_scalar_kernel() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8] {
+        // An odd number where blocks allow it.
+        let columns = 3 * dtype.block_len().max(11);
+        // Shares of 2 and 3 panels, of 4 and 5, of 7 and 8, of 15 and 16.
+        for panels in [5, 9, 15, 31] {
+            let n = 16 * panels - 3;
+            let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 5);
+            let shape = [n, columns];
+            let view = TensorView {
+                dtype,
+                shape: &shape,
+                bytes: (&bytes).into(),
+                order: None,
+            };
+            let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
+            for rows in [1, 6] {
+                let x = Matrix::filled(rows, columns, activation);
+                let reference = run(Isa::Scalar, &packed, rows, &x, true);
+                for isa in Isa::available() {
+                    let found = run(isa, &packed, rows, &x, true);
+                    assert!(found == reference, "{dtype} {isa} n {n} rows {rows}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn extreme_quants_stay_exact() {
     // Largest magnitudes everywhere: a 16-bit sum that saturated would show.
     for dtype in DType::ALL
@@ -181,7 +210,7 @@ fn extreme_quants_stay_exact() {
     {
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             let columns = 512;
-            let count = 8 * columns / dtype.block_len();
+            let count = 16 * columns / dtype.block_len();
             let mut bytes = random_blocks(dtype, count, 1);
             for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
                 // All but the floats.
@@ -196,7 +225,7 @@ fn extreme_quants_stay_exact() {
                 };
                 block[integers].fill(fill);
             }
-            let shape = [8, columns];
+            let shape = [16, columns];
             let view = TensorView {
                 dtype,
                 shape: &shape,

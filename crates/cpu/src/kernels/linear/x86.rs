@@ -4,6 +4,7 @@ mod dense;
 mod direct;
 mod one_row;
 mod pieces;
+mod registers;
 mod tiled;
 mod unpack;
 
@@ -11,7 +12,7 @@ use self::unpack::Unpack;
 use super::{Input, Linear};
 use crate::isa::Isa;
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
-use crate::pack::PANEL;
+use crate::memory::Rows;
 use crate::pack::layout::{F8, with_layout};
 use mettle_plan::BackendError;
 use mettle_tensor::DType;
@@ -19,14 +20,14 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use one_row::SplitRow;
-use tiled::WidePanels;
+use tiled::WidePanel;
 
 /// Rows up to which widening in registers is the faster way.
 const DIRECT_ROWS: usize = 8;
 
 /// What one thread works in.
 pub struct Room {
-    wide: WidePanels,
+    wide: WidePanel,
     split: SplitRow,
 }
 
@@ -34,7 +35,7 @@ impl Room {
     /// For inputs of so many columns at the most.
     pub fn new(columns: usize) -> Result<Room, BackendError> {
         Ok(Room {
-            wide: WidePanels::new()?,
+            wide: WidePanel::new()?,
             split: SplitRow::new(columns)?,
         })
     }
@@ -65,10 +66,10 @@ pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mu
                 dense => unreachable!("dense weights take dense activations")
             ),
             Input::Dense(x) => match linear.weights.dtype {
-                DType::F32 => dense::dense::<dense::F32>(linear, x, panels),
-                DType::F16 => dense::dense::<dense::F16>(linear, x, panels),
-                DType::BF16 => dense::dense::<dense::Bf16>(linear, x, panels),
-                DType::F8 => dense::dense::<F8>(linear, x, panels),
+                DType::F32 => dense::<dense::F32>(linear, isa, x, panels),
+                DType::F16 => dense::<dense::F16>(linear, isa, x, panels),
+                DType::BF16 => dense::<dense::Bf16>(linear, isa, x, panels),
+                DType::F8 => dense::<F8>(linear, isa, x, panels),
                 integers => unreachable!("{integers} weights take quantized activations"),
             },
         }
@@ -100,6 +101,24 @@ unsafe fn quantized<W: Unpack>(
     }
 }
 
+/// # Safety
+/// As for `run`.
+unsafe fn dense<E: dense::DenseElement>(
+    linear: &Linear<'_>,
+    isa: Isa,
+    x: Rows,
+    panels: Range<usize>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            Isa::Avx512 => dense::avx512::<E>(linear, x, panels),
+            Isa::Avx2 => dense::avx2::<E>(linear, x, panels),
+            Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
+        }
+    }
+}
+
 /// `$body` for the four times eight columns of a block, with their number a constant.
 macro_rules! for_each_eight {
     ($c:ident, $body:block) => {
@@ -113,11 +132,6 @@ macro_rules! for_each_eight {
     };
 }
 use for_each_eight;
-
-fn lanes(v: __m256) -> [f32; PANEL] {
-    // SAFETY: both are 32 bytes of f32.
-    unsafe { std::mem::transmute(v) }
-}
 
 /// Two neighbouring integers, for all rows of a panel.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Affine8 panels: eight scales, eight offsets, then bytes. Values are kept 128 lower, as signed bytes; what that takes
+//! Affine8 panels: 16 scales, 16 offsets, then bytes. Values are kept 128 lower, as signed bytes; what that takes
 //! away is part of the offset in products.
 
 use super::{Layout, bytes, copy_halves, half_at};

@@ -1,9 +1,9 @@
-//! Owns the order of 2-bit values in a panel: two chunks of 32 bytes for 32 columns of eight rows. Chunk h holds columns
+//! Owns the order of 2-bit values in a panel: two chunks for 32 columns. Chunk h holds columns
 //! 16h + 4p + j of row r in bits 2p of byte 4r + j.
 
-use crate::pack::PANEL;
+use crate::pack::{CHUNK, PANEL};
 
-pub const BYTES: usize = 2 * 32;
+pub const BYTES: usize = 2 * CHUNK;
 
 /// Packs 32 columns; `value(row, column)` gives each 2-bit value.
 pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
@@ -20,5 +20,5 @@ pub fn get(chunks: &[u8], row: usize, column: usize) -> u8 {
 }
 
 fn place(row: usize, column: usize) -> usize {
-    32 * (column / 16) + 4 * row + column % 4
+    CHUNK * (column / 16) + 4 * row + column % 4
 }

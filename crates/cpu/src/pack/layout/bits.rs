@@ -1,9 +1,9 @@
-//! Owns the order of single bits in a panel: 32 bytes for 32 columns of eight rows. Column 4k + j of row r is bit k of byte
+//! Owns the order of single bits in a panel: one chunk for 32 columns. Column 4k + j of row r is bit k of byte
 //! 4r + j.
 
-use crate::pack::PANEL;
+use crate::pack::{CHUNK, PANEL};
 
-pub const BYTES: usize = 32;
+pub const BYTES: usize = CHUNK;
 
 /// Packs 32 columns; `value(row, column)` gives each bit.
 pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {

@@ -1,8 +1,8 @@
-//! Owns the order of bytes in a panel: eight chunks of four columns of eight rows.
+//! Owns the order of bytes in a panel: eight chunks of four columns.
 
-use crate::pack::PANEL;
+use crate::pack::{CHUNK, PANEL};
 
-pub const BYTES: usize = 8 * 32;
+pub const BYTES: usize = 8 * CHUNK;
 
 /// Packs 32 columns; `value(row, column)` gives each byte.
 pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
@@ -18,5 +18,5 @@ pub fn get(chunks: &[u8], row: usize, column: usize) -> u8 {
 }
 
 fn place(row: usize, column: usize) -> usize {
-    32 * (column / 4) + 4 * row + column % 4
+    CHUNK * (column / 4) + 4 * row + column % 4
 }

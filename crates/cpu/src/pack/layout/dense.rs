@@ -1,4 +1,4 @@
-//! Panels of types that take f32: one element after another, eight rows each, or blocks of F8.
+//! Panels of types that take f32: one element after another, 16 rows each, or blocks of F8.
 
 use super::F8;
 use crate::pack::{BLOCK, PANEL};

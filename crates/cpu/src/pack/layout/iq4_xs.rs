@@ -1,4 +1,4 @@
-//! IQ4_XS panels of 256 columns: eight d, then per block of 32 columns eight signed scales and nibbles, each the number of a
+//! IQ4_XS panels of 256 columns: 16 d, then per block of 32 columns 16 signed scales and nibbles, each the number of a
 //! value.
 
 use super::{Layout, copy_halves, half_at, nibbles};

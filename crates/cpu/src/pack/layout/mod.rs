@@ -44,7 +44,7 @@ pub use zero4::Zero4;
 use super::{BLOCK, PANEL};
 use mettle_tensor::DType;
 
-/// A type whose weights are integers: `scale * integer`, or `scale * integer + offset`. A group is as many columns of eight
+/// A type whose weights are integers: `scale * integer`, or `scale * integer + offset`. A group is as many columns of 16
 /// rows as a block of the file has; it starts with what its blocks of 32 columns share.
 pub trait Layout {
     const DTYPE: DType;

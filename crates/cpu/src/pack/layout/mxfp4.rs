@@ -1,4 +1,4 @@
-//! MXFP4 panels: eight halved scales as bf16, which holds powers of two down to the subnormal ones, then nibbles, each the
+//! MXFP4 panels: 16 halved scales as bf16, which holds powers of two down to the subnormal ones, then nibbles, each the
 //! number of a doubled value.
 
 use super::{Layout, nibbles};

@@ -1,8 +1,8 @@
-//! Owns the order of 4-bit values in a panel: four chunks of 32 bytes for 32 columns of eight rows.
+//! Owns the order of 4-bit values in a panel: four chunks for 32 columns.
 
-use crate::pack::PANEL;
+use crate::pack::{CHUNK, PANEL};
 
-pub const BYTES: usize = 4 * 32;
+pub const BYTES: usize = 4 * CHUNK;
 
 /// Packs 32 columns; `value(row, column)` gives each 4-bit value.
 pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
@@ -11,13 +11,13 @@ pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
             for j in 0..4 {
                 let low = value(row, 8 * chunk + j);
                 let high = value(row, 8 * chunk + 4 + j);
-                out[32 * chunk + 4 * row + j] = low | high << 4;
+                out[CHUNK * chunk + 4 * row + j] = low | high << 4;
             }
         }
     }
 }
 
 pub fn get(chunks: &[u8], row: usize, column: usize) -> u8 {
-    let byte = chunks[32 * (column / 8) + 4 * row + column % 4];
+    let byte = chunks[CHUNK * (column / 8) + 4 * row + column % 4];
     if column % 8 < 4 { byte & 15 } else { byte >> 4 }
 }

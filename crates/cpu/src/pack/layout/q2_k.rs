@@ -1,8 +1,10 @@
-//! Q2_K panels of 256 columns: eight d, eight dmin, then per block of 32 columns eight bytes of sub-scales and eight of
-//! sub-minima (the first half's in the low nibble), and bit pairs.
+//! Q2_K panels of 256 columns: 16 d, 16 dmin, then per block of 32 columns 16 bytes of sub-scales (the last half's in the low
+//! nibble) and 16 of sub-minima (the first half's in the low nibble), and two chunks of 2-bit values. Byte 4r + j of chunk k
+//! holds columns 8k + j and 8k + 4 + j of row r, of the first half in bits 0 and 4, of the last in bits 2 and 6: masks alone
+//! give the last half four times, which its sub-scale makes up for.
 
-use super::{Layout, bit_pairs, copy_halves, half_at};
-use crate::pack::PANEL;
+use super::{Layout, copy_halves, half_at};
+use crate::pack::{CHUNK, PANEL};
 use mettle_tensor::DType;
 use mettle_tensor::blocks::q2_k;
 
@@ -16,7 +18,7 @@ impl Q2K {
 impl Layout for Q2K {
     const DTYPE: DType = DType::Q2_K;
     const HEADER: usize = 4 * PANEL;
-    const BLOCK_BYTES: usize = Q2K::PAIRS + bit_pairs::BYTES;
+    const BLOCK_BYTES: usize = Q2K::PAIRS + 2 * CHUNK;
     const OFFSETS: usize = 2;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
@@ -27,17 +29,23 @@ impl Layout for Q2K {
             for (r, block) in blocks.iter().enumerate() {
                 let (scale, min) = q2_k::scale_and_min(block, 2 * j);
                 let (last_scale, last_min) = q2_k::scale_and_min(block, 2 * j + 1);
-                out[r] = scale | last_scale << 4;
+                out[r] = last_scale | scale << 4;
                 out[Q2K::MINS + r] = min | last_min << 4;
             }
-            let value = |r: usize, c| q2_k::quant(blocks[r], 32 * j + c);
-            bit_pairs::pack(value, &mut out[Q2K::PAIRS..]);
+            out[Q2K::PAIRS..].fill(0);
+            for (r, block) in blocks.iter().enumerate() {
+                for column in 0..32 {
+                    let (byte, bit) = place(r, column);
+                    out[byte] |= q2_k::quant(block, 32 * j + column) << bit;
+                }
+            }
         }
     }
 
     fn integer(block: &[u8], row: usize, column: usize) -> i32 {
-        let scale = block[row] >> (4 * (column / 16)) & 15;
-        (scale * bit_pairs::get(&block[Q2K::PAIRS..], row, column)) as i32
+        let scale = block[row] >> (4 - 4 * (column / 16)) & 15;
+        let (byte, bit) = place(row, column);
+        (scale * (block[byte] >> bit & 3)) as i32
     }
 
     fn scale(group: &[u8], _: &[u8], row: usize) -> f32 {
@@ -48,4 +56,14 @@ impl Layout for Q2K {
         let min = block[Q2K::MINS + row] >> (4 * half) & 15;
         -(half_at(group, PANEL + row) * min as f32)
     }
+}
+
+/// The byte of a block and the lowest bit that a value has.
+fn place(row: usize, column: usize) -> (usize, usize) {
+    let (half, column) = (column / 16, column % 16);
+    let chunk = Q2K::PAIRS + CHUNK * (column / 8);
+    (
+        chunk + 4 * row + column % 4,
+        4 * (column / 4 % 2) + 2 * half,
+    )
 }

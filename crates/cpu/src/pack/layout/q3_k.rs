@@ -1,4 +1,4 @@
-//! Q3_K panels of 256 columns: eight d, then per block of 32 columns sub-scales and 3-bit values. Values are kept 4 higher, as
+//! Q3_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales and 3-bit values. Values are kept 4 higher, as
 //! unsigned ones; what that adds is taken away as an offset, which is exact: 11 bits times 6.
 
 use super::{Layout, copy_halves, half_at, sub_scales, triples};

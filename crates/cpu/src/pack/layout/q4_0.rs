@@ -1,4 +1,4 @@
-//! Q4_0 panels: eight scales, then nibbles.
+//! Q4_0 panels: 16 scales, then nibbles.
 
 use super::{Layout, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;

@@ -1,4 +1,4 @@
-//! Q4_1 panels: eight scales, eight minima, then nibbles.
+//! Q4_1 panels: 16 scales, 16 minima, then nibbles.
 
 use super::{Layout, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;

@@ -1,4 +1,4 @@
-//! Q4_K panels of 256 columns: eight d, eight dmin, then per block of 32 columns eight scales, eight minima and nibbles.
+//! Q4_K panels of 256 columns: 16 d, 16 dmin, then per block of 32 columns 16 scales, 16 minima and nibbles.
 
 use super::{Layout, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;

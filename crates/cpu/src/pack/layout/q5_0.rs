@@ -1,4 +1,4 @@
-//! Q5_0 panels: eight scales, nibbles, then fifth bits.
+//! Q5_0 panels: 16 scales, nibbles, then fifth bits.
 
 use super::{Layout, bits, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;

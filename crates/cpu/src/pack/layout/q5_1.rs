@@ -1,4 +1,4 @@
-//! Q5_1 panels: eight scales, eight minima, nibbles, then fifth bits.
+//! Q5_1 panels: 16 scales, 16 minima, nibbles, then fifth bits.
 
 use super::{Layout, bits, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;

@@ -1,4 +1,4 @@
-//! Q6_K panels of 256 columns: eight d, then per block of 32 columns sub-scales, nibbles and bit pairs.
+//! Q6_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales, nibbles and bit pairs.
 
 use super::{Layout, bit_pairs, copy_halves, half_at, nibbles, sub_scales};
 use crate::pack::PANEL;

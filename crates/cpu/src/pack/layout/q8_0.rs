@@ -1,4 +1,4 @@
-//! Q8_0 panels: eight scales, then bytes.
+//! Q8_0 panels: 16 scales, then bytes.
 
 use super::{Layout, bytes, copy_halves, half_at};
 use crate::pack::PANEL;

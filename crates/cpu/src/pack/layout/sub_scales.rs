@@ -1,4 +1,4 @@
-//! Owns the place of scales that count for half a block: a byte for each of eight rows, first half first.
+//! Owns the place of scales that count for half a block: a byte for each of 16 rows, first half first.
 
 use crate::pack::PANEL;
 

@@ -1,4 +1,4 @@
-//! Zero4 panels: eight scales, eight zero points (byte), then nibbles. `scale * (nibble - zero)` is computed as a nibble
+//! Zero4 panels: 16 scales, 16 zero points (byte), then nibbles. `scale * (nibble - zero)` is computed as a nibble
 //! with an offset, which is exact: 11 bits times 8.
 
 use super::{Layout, copy_halves, half_at, nibbles};

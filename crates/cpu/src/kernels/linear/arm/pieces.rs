@@ -1,13 +1,16 @@
 //! Owns the steps that unpacking is made of: parts of a packed block as registers of bytes or of f32.
+//!
+//! Registers hold eight rows of a panel, from row `r` on. Memory is given as the place of the panel's first row.
 
-use crate::lanes::{widen_half_bits, widen_halves};
-use crate::pack::PANEL;
+use crate::lanes::widen_halves;
+use crate::pack::layout::F8;
+use crate::pack::{CHUNK, PANEL};
 use std::arch::aarch64::*;
 
-/// A value for each row of a panel.
+/// A value for each row.
 pub type Eight = [float32x4_t; 2];
 
-/// Eight columns as bytes: the first four of rows 0..4, of rows 4..8, the last four of rows 0..4, of rows 4..8.
+/// Eight columns as bytes: the first four of the first four rows, of the last four rows, the last four columns alike.
 pub type Columns = [uint8x16_t; 4];
 
 /// Functions of registers or of memory that the caller promised to be there.
@@ -27,24 +30,34 @@ macro_rules! steps {
 
 steps! {
     /// Eight halves, widened.
-    fn halves(p: *const u8) -> Eight {
-        widen_halves(p.cast())
+    fn halves(p: *const u8, r: usize) -> Eight {
+        widen_halves(p.add(2 * r).cast())
     }
 
     /// Eight bf16, widened: each is the upper half of an f32.
-    fn brain_halves(p: *const u8) -> Eight {
-        let (values, zero) = (vld1q_u16(p.cast()), vdupq_n_u16(0));
+    fn brain_halves(p: *const u8, r: usize) -> Eight {
+        let (values, zero) = (vld1q_u16(p.add(2 * r).cast()), vdupq_n_u16(0));
         [
             vreinterpretq_f32_u16(vzip1q_u16(zero, values)),
             vreinterpretq_f32_u16(vzip2q_u16(zero, values)),
         ]
     }
 
-    /// A 256th of eight floats of 8 bits (e4m3).
-    fn small_floats(p: *const u8) -> Eight {
-        // The sign goes to bit 15, and its copy from bit 14; exponent and fraction fall into place.
-        let wide = vshlq_n_s16::<7>(vmovl_s8(vld1_s8(p.cast())));
-        widen_half_bits(vandq_u16(vreinterpretq_u16_s16(wide), vdupq_n_u16(!0x4000)))
+    /// Eight floats of 8 bits (e4m3) as `F8` says.
+    fn small_floats(p: *const u8, r: usize) -> Eight {
+        // The sign goes to bit 31, and its copies from the bits below; exponent and fraction fall into place.
+        let words = vmovl_s8(vld1_s8(p.add(r).cast()));
+        let wide = [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)];
+        let bits = vdupq_n_s32(F8::BITS);
+        [
+            vreinterpretq_f32_s32(vandq_s32(vshlq_n_s32::<20>(wide[0]), bits)),
+            vreinterpretq_f32_s32(vandq_s32(vshlq_n_s32::<20>(wide[1]), bits)),
+        ]
+    }
+
+    /// Eight f32 as they are.
+    fn floats(p: *const f32, r: usize) -> Eight {
+        [vld1q_f32(p.add(r)), vld1q_f32(p.add(r + 4))]
     }
 
     /// Eight bytes, widened.
@@ -56,12 +69,12 @@ steps! {
         ]
     }
 
-    fn bytes(p: *const u8) -> Eight {
-        widened(vld1_u8(p))
+    fn bytes(p: *const u8, r: usize) -> Eight {
+        widened(vld1_u8(p.add(r)))
     }
 
-    fn signed_bytes(p: *const u8) -> Eight {
-        let words = vmovl_s8(vld1_s8(p.cast()));
+    fn signed_bytes(p: *const u8, r: usize) -> Eight {
+        let words = vmovl_s8(vld1_s8(p.add(r).cast()));
         [
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))),
             vcvtq_f32_s32(vmovl_high_s16(words)),
@@ -87,12 +100,21 @@ steps! {
         ]
     }
 
+    /// A chunk: of the first four rows and of the last.
+    fn chunk(chunks: *const u8, number: usize, r: usize) -> (uint8x16_t, uint8x16_t) {
+        let p = chunks.add(CHUNK * number + 4 * r);
+        (vld1q_u8(p), vld1q_u8(p.add(16)))
+    }
+
+    /// Bytes 8c to 8c + 8 of each row, as they are.
+    fn byte_chunks(chunks: *const u8, c: usize, r: usize) -> [int8x16_t; 4] {
+        let (first, last) = (chunk(chunks, 2 * c, r), chunk(chunks, 2 * c + 1, r));
+        minus([first.0, first.1, last.0, last.1], 0)
+    }
+
     /// The 4-bit values of chunk `c`, each in a byte.
-    fn nibbles(chunks: *const u8, c: usize) -> Columns {
-        let (top, bottom) = (
-            vld1q_u8(chunks.add(32 * c)),
-            vld1q_u8(chunks.add(32 * c + 16)),
-        );
+    fn nibbles(chunks: *const u8, c: usize, r: usize) -> Columns {
+        let (top, bottom) = chunk(chunks, c, r);
         let mask = vdupq_n_u8(15);
         [
             vandq_u8(top, mask),
@@ -103,12 +125,16 @@ steps! {
     }
 
     /// 2-bit values, each in a byte.
-    fn bit_pairs(chunks: *const u8, c: usize) -> Columns {
-        let chunk = chunks.add(32 * (c / 2));
-        let (top, bottom) = (vld1q_u8(chunk), vld1q_u8(chunk.add(16)));
+    fn bit_pairs(chunks: *const u8, c: usize, r: usize) -> Columns {
+        pairs_at(chunk(chunks, c / 2, r), 4 * (c % 2), 2)
+    }
+
+    /// The pairs of bits from `bit` on, and those so much higher.
+    fn pairs_at(bytes: (uint8x16_t, uint8x16_t), bit: usize, higher: usize) -> Columns {
+        let (top, bottom) = bytes;
         // Shifts to the left by a negative number go to the right.
-        let first = vdupq_n_s8(-4 * (c % 2) as i8);
-        let second = vsubq_s8(first, vdupq_n_s8(2));
+        let first = vdupq_n_s8(-(bit as i8));
+        let second = vdupq_n_s8(-((bit + higher) as i8));
         let mask = vdupq_n_u8(3);
         [
             vandq_u8(vshlq_u8(top, first), mask),
@@ -119,19 +145,19 @@ steps! {
     }
 
     /// 3-bit values, each in a byte.
-    fn triples(chunks: *const u8, c: usize) -> Columns {
+    fn triples(chunks: *const u8, c: usize, r: usize) -> Columns {
         let mask = vdupq_n_u8(7);
         let mut values = [mask; 4];
         for rows in 0..2 {
-            let chunks = chunks.add(16 * rows);
+            let chunks = chunks.add(4 * r + 16 * rows);
             if c < 3 {
-                let bytes = vld1q_u8(chunks.add(32 * c));
+                let bytes = vld1q_u8(chunks.add(CHUNK * c));
                 values[rows] = vandq_u8(bytes, mask);
                 values[2 + rows] = vandq_u8(vshrq_n_u8::<3>(bytes), mask);
             } else {
-                let (high, highest) = (vdupq_n_u8(4), vld1q_u8(chunks.add(32)));
+                let (high, highest) = (vdupq_n_u8(4), vld1q_u8(chunks.add(CHUNK)));
                 let first = vshrq_n_u8::<6>(vld1q_u8(chunks));
-                let last = vshrq_n_u8::<6>(vld1q_u8(chunks.add(64)));
+                let last = vshrq_n_u8::<6>(vld1q_u8(chunks.add(2 * CHUNK)));
                 values[rows] = vorrq_u8(first, vandq_u8(vshrq_n_u8::<4>(highest), high));
                 values[2 + rows] = vorrq_u8(last, vandq_u8(vshrq_n_u8::<5>(highest), high));
             }
@@ -140,8 +166,8 @@ steps! {
     }
 
     /// Single bits, each at bit 4 of a byte.
-    fn bits(chunk: *const u8, c: usize) -> Columns {
-        let (top, bottom) = (vld1q_u8(chunk), vld1q_u8(chunk.add(16)));
+    fn bits(chunks: *const u8, c: usize, r: usize) -> Columns {
+        let (top, bottom) = chunk(chunks, 0, r);
         let first = vdupq_n_s8(4 - 2 * c as i8);
         let second = vsubq_s8(first, vdupq_n_s8(1));
         let mask = vdupq_n_u8(0x10);
@@ -182,11 +208,11 @@ steps! {
         ]
     }
 
-    /// The low nibbles of eight bytes for the first half, the high ones for the last.
-    fn nibbles_of_half(p: *const u8, half: usize) -> uint8x8_t {
-        let bytes = vld1_u8(p);
-        match half {
-            0 => vand_u8(bytes, vdup_n_u8(15)),
+    /// The low nibbles of eight bytes, or the high ones.
+    fn nibbles_of(p: *const u8, is_high: bool, r: usize) -> uint8x8_t {
+        let bytes = vld1_u8(p.add(r));
+        match is_high {
+            false => vand_u8(bytes, vdup_n_u8(15)),
             _ => vshr_n_u8::<4>(bytes),
         }
     }
@@ -199,8 +225,8 @@ steps! {
     }
 
     /// The eight signed sub-scales of a half.
-    fn signed_scales(block: *const u8, half: usize) -> [int32x4_t; 2] {
-        let words = vmovl_s8(vld1_s8(block.add(PANEL * half).cast()));
+    fn signed_scales(block: *const u8, half: usize, r: usize) -> [int32x4_t; 2] {
+        let words = vmovl_s8(vld1_s8(block.add(PANEL * half + r).cast()));
         [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)]
     }
 }

@@ -1,20 +1,24 @@
-//! The one tile of quantized products: a panel by up to four rows.
+//! The one tile of quantized products: half a panel by up to four rows, or a whole one by a row alone, so that it is read
+//! in one go.
 
 use super::dot::Dot;
+use super::pieces::floats;
 use super::unpack::Unpack;
+use super::wide::HALF;
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::pack::{BLOCK, PANEL};
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-/// Adds the products of a panel's `groups`, which start at block `first` of a row's `blocks`, with all of `rows` to their
-/// sums. A last single row takes `S`.
+/// Adds the products of `HALVES` halves of a panel, from row `r` of it on, in `groups` that start at block `first` of a row's
+/// `blocks`, with all of `rows` to their sums. A last single row takes `S`.
 ///
 /// # Safety
 /// Rows have the blocks and nobody writes them, `sums` has a place for each, and the processor has the instructions.
 #[inline(always)]
-pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot>(
+pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot, const HALVES: usize>(
     groups: &[u8],
+    r: usize,
     x: &QuantizedRows,
     rows: Range<usize>,
     first: usize,
@@ -30,7 +34,7 @@ pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot>(
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, blocks * BLOCK).as_ptr().add(first);
                 }
-                tile::<W, $dot, $m>(groups, &inputs, sums.add(row - rows.start));
+                tile::<W, $dot, $m, HALVES>(groups, r, &inputs, sums.add(row - rows.start));
                 row += $m;
             };
         }
@@ -49,50 +53,56 @@ pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot>(
 /// # Safety
 /// As for `all_tiles`.
 #[inline(always)]
-unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
+unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
     groups: &[u8],
+    r: usize,
     rows: &[*const QuantizedBlock; M],
     sums: *mut [f32; PANEL],
 ) {
     // SAFETY: `group` is a whole group in the layout of `W`, and rows have a block for each of its blocks.
     unsafe {
-        let sums = sums.cast::<f32>();
-        let mut totals = [[vdupq_n_f32(0.0); 2]; M];
+        let sums = sums.cast::<f32>().add(r);
+        let mut totals = [[[vdupq_n_f32(0.0); 2]; HALVES]; M];
         for m in 0..M {
-            for half in 0..2 {
-                totals[m][half] = vld1q_f32(sums.add(PANEL * m + 4 * half));
+            for h in 0..HALVES {
+                totals[m][h] = floats(sums.add(PANEL * m), HALF * h);
             }
         }
         let mut b = 0;
         for group in groups.chunks_exact(W::GROUP_BYTES) {
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
-                let dots = products::<W, D, M>(block, rows, b);
-                let scale = W::scales(group.as_ptr(), block);
-                let [offset, first] = W::both_offsets(group.as_ptr(), block);
-                for m in 0..M {
-                    // The block's scale, and the sum that offsets take.
-                    let x = vld1_f32(&raw const (*rows[m].add(b)).scale);
-                    let first_sum = (*rows[m].add(b)).first_sum;
-                    for half in 0..2 {
-                        let dot = vcvtq_f32_s32(dots[m][half]);
-                        let scale = vmulq_lane_f32::<0>(scale[half], x);
-                        let mut total = vfmaq_f32(totals[m][half], dot, scale);
-                        if W::OFFSETS > 0 {
-                            total = vfmaq_lane_f32::<1>(total, offset[half], x);
+                for h in 0..HALVES {
+                    let r = r + HALF * h;
+                    let dots = products::<W, D, M>(block, r, rows, b);
+                    let scale = W::scales(group.as_ptr(), block, r);
+                    let [offset, first] = W::both_offsets(group.as_ptr(), block, r);
+                    for m in 0..M {
+                        // The block's scale, and the sum that offsets take.
+                        let x = vld1_f32(&raw const (*rows[m].add(b)).scale);
+                        let first_sum = (*rows[m].add(b)).first_sum;
+                        for i in 0..2 {
+                            let dot = vcvtq_f32_s32(dots[m][i]);
+                            let scale = vmulq_lane_f32::<0>(scale[i], x);
+                            let mut total = vfmaq_f32(totals[m][h][i], dot, scale);
+                            if W::OFFSETS > 0 {
+                                total = vfmaq_lane_f32::<1>(total, offset[i], x);
+                            }
+                            if W::OFFSETS == 2 {
+                                total = vfmaq_n_f32(total, first[i], first_sum);
+                            }
+                            totals[m][h][i] = total;
                         }
-                        if W::OFFSETS == 2 {
-                            total = vfmaq_n_f32(total, first[half], first_sum);
-                        }
-                        totals[m][half] = total;
                     }
                 }
                 b += 1;
             }
         }
         for m in 0..M {
-            for half in 0..2 {
-                vst1q_f32(sums.add(PANEL * m + 4 * half), totals[m][half]);
+            for h in 0..HALVES {
+                for i in 0..2 {
+                    vst1q_f32(sums.add(PANEL * m + HALF * h + 4 * i), totals[m][h][i]);
+                }
             }
         }
     }
@@ -105,6 +115,7 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
 #[inline(always)]
 unsafe fn products<W: Unpack, D: Dot, const M: usize>(
     block: *const u8,
+    r: usize,
     rows: &[*const QuantizedBlock; M],
     b: usize,
 ) -> [[int32x4_t; 2]; M] {
@@ -115,14 +126,14 @@ unsafe fn products<W: Unpack, D: Dot, const M: usize>(
         let mut sums = [zero; M];
         for half in 0..2 {
             for c in [2 * half, 2 * half + 1] {
-                let w = W::arranged::<D>(block, c);
+                let w = W::arranged::<D>(block, c, r);
                 for m in 0..M {
                     let integers = (&raw const (*rows[m].add(b)).integers).cast::<i8>();
                     D::add(&mut sums[m], &w, vld1q_s8(integers.add(16 * c)));
                 }
             }
             if W::HAS_SUB_SCALES {
-                let scales = W::sub_scales(block, half);
+                let scales = W::sub_scales(block, half, r);
                 for m in 0..M {
                     let total = D::total(&sums[m]);
                     for i in 0..2 {

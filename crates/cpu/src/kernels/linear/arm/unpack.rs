@@ -13,21 +13,22 @@ use crate::pack::layout::{
 use mettle_tensor::blocks::{iq4_nl, mxfp4};
 use std::arch::aarch64::*;
 
+/// Functions are of eight rows of a panel, from row `r` on: 0 or 8.
 pub trait Unpack: Groups {
     /// Whether each half of a block has an integer scale of its own.
     const HAS_SUB_SCALES: bool = false;
 
-    /// Scales of the eight rows.
+    /// Scales of the rows.
     ///
     /// # Safety
     /// `group` is a whole group in this type's layout, and `block` one of its blocks (so for all).
-    unsafe fn scales(group: *const u8, block: *const u8) -> Eight;
+    unsafe fn scales(group: *const u8, block: *const u8, r: usize) -> Eight;
 
-    /// Offsets of the eight rows and a half of the columns.
+    /// Offsets of the rows and a half of the columns.
     ///
     /// # Safety
     /// As for `scales`, and `half < 2`.
-    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize) -> Eight {
+    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize, _r: usize) -> Eight {
         unreachable!("this type has none")
     }
 
@@ -36,16 +37,16 @@ pub trait Unpack: Groups {
     /// # Safety
     /// As for `scales`.
     #[inline(always)]
-    unsafe fn both_offsets(group: *const u8, block: *const u8) -> [Eight; 2] {
+    unsafe fn both_offsets(group: *const u8, block: *const u8, r: usize) -> [Eight; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             let none = [vdupq_n_f32(0.0); 2];
             match Self::OFFSETS {
                 0 => [none, none],
-                1 => [Self::offsets(group, block, 1), none],
+                1 => [Self::offsets(group, block, 1, r), none],
                 _ => {
-                    let last = Self::offsets(group, block, 1);
-                    let first = Self::offsets(group, block, 0);
+                    let last = Self::offsets(group, block, 1, r);
+                    let first = Self::offsets(group, block, 0, r);
                     [
                         last,
                         [vsubq_f32(first[0], last[0]), vsubq_f32(first[1], last[1])],
@@ -55,27 +56,27 @@ pub trait Unpack: Groups {
         }
     }
 
-    /// Columns `8c..8c + 8` of a block: the first four of rows 0..4, of rows 4..8, the last four of rows 0..4, of 4..8.
+    /// Columns `8c..8c + 8` of a block, as `Columns` says.
     ///
     /// # Safety
     /// As for `scales`, and `c < 4`.
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4];
+    unsafe fn eight(block: *const u8, c: usize, r: usize) -> [int8x16_t; 4];
 
     /// The same in the order that `D` multiplies.
     ///
     /// # Safety
     /// As for `eight`, and the processor has what `D` needs.
     #[inline(always)]
-    unsafe fn arranged<D: Dot>(block: *const u8, c: usize) -> [int8x16_t; 4] {
+    unsafe fn arranged<D: Dot>(block: *const u8, c: usize, r: usize) -> [int8x16_t; 4] {
         // SAFETY: the caller's promise.
-        unsafe { D::arrange(Self::eight(block, c)) }
+        unsafe { D::arrange(Self::eight(block, c, r)) }
     }
 
     /// The scales of columns `16 * half..16 * half + 16`.
     ///
     /// # Safety
     /// As for `scales`, and `half < 2`.
-    unsafe fn sub_scales(_: *const u8, _: usize) -> [int32x4_t; 2] {
+    unsafe fn sub_scales(_: *const u8, _: usize, _r: usize) -> [int32x4_t; 2] {
         unreachable!("this type has none")
     }
 }
@@ -103,34 +104,34 @@ impl<L: Layout> Groups for L {
 /// The methods of a type, each the caller's promise handed on.
 macro_rules! unpack {
     ($type:ident {
-        scales: |$g:pat_param, $b:pat_param| $scales:expr,
-        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
-        $(sub_scales: |$sb:ident, $sub_half:ident| $sub_scales:expr,)?
-        eight: |$block:ident, $c:ident| $eight:expr,
+        scales: |$g:pat_param, $b:pat_param, $sr:ident| $scales:expr,
+        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param, $or:ident| $offsets:expr,)?
+        $(sub_scales: |$sb:ident, $sub_half:ident, $ur:ident| $sub_scales:expr,)?
+        eight: |$block:ident, $c:ident, $r:ident| $eight:expr,
     }) => {
         impl Unpack for $type {
             $(const HAS_SUB_SCALES: bool = !stringify!($sub_half).is_empty();)?
 
             #[inline(always)]
-            unsafe fn scales($g: *const u8, $b: *const u8) -> Eight {
+            unsafe fn scales($g: *const u8, $b: *const u8, $sr: usize) -> Eight {
                 // SAFETY: the caller's promise.
                 unsafe { $scales }
             }
 
             $(#[inline(always)]
-            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize) -> Eight {
+            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize, $or: usize) -> Eight {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
             })?
 
             $(#[inline(always)]
-            unsafe fn sub_scales($sb: *const u8, $sub_half: usize) -> [int32x4_t; 2] {
+            unsafe fn sub_scales($sb: *const u8, $sub_half: usize, $ur: usize) -> [int32x4_t; 2] {
                 // SAFETY: the caller's promise.
                 unsafe { $sub_scales }
             })?
 
             #[inline(always)]
-            unsafe fn eight($block: *const u8, $c: usize) -> [int8x16_t; 4] {
+            unsafe fn eight($block: *const u8, $c: usize, $r: usize) -> [int8x16_t; 4] {
                 // SAFETY: the caller's promise.
                 unsafe { $eight }
             }
@@ -139,68 +140,68 @@ macro_rules! unpack {
 }
 
 unpack!(Q4_0 {
-    scales: |_, block| halves(block),
-    eight: |block, c| minus(nibbles(block.add(Q4_0::NIBBLES), c), 8),
+    scales: |_, block, r| halves(block, r),
+    eight: |block, c, r| minus(nibbles(block.add(Q4_0::NIBBLES), c, r), 8),
 });
 
 unpack!(Q4_1 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, c| minus(nibbles(block.add(Q4_1::NIBBLES), c), 0),
+    scales: |_, block, r| halves(block, r),
+    offsets: |_, block, _, r| halves(block.add(2 * PANEL), r),
+    eight: |block, c, r| minus(nibbles(block.add(Q4_1::NIBBLES), c, r), 0),
 });
 
 unpack!(Q5_0 {
-    scales: |_, block| halves(block),
-    eight: |block, c| {
-        let high = bits(block.add(Q5_0::BITS), c);
-        minus(or(nibbles(block.add(Q5_0::NIBBLES), c), high), 16)
+    scales: |_, block, r| halves(block, r),
+    eight: |block, c, r| {
+        let high = bits(block.add(Q5_0::BITS), c, r);
+        minus(or(nibbles(block.add(Q5_0::NIBBLES), c, r), high), 16)
     },
 });
 
 unpack!(Q5_1 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, c| {
-        let high = bits(block.add(Q5_1::BITS), c);
-        minus(or(nibbles(block.add(Q5_1::NIBBLES), c), high), 0)
+    scales: |_, block, r| halves(block, r),
+    offsets: |_, block, _, r| halves(block.add(2 * PANEL), r),
+    eight: |block, c, r| {
+        let high = bits(block.add(Q5_1::BITS), c, r);
+        minus(or(nibbles(block.add(Q5_1::NIBBLES), c, r), high), 0)
     },
 });
 
 unpack!(Q8_0 {
-    scales: |_, block| halves(block),
-    eight: |block, c| four_registers(block.add(Q8_0::VALUES + 64 * c)),
+    scales: |_, block, r| halves(block, r),
+    eight: |block, c, r| byte_chunks(block.add(Q8_0::VALUES), c, r),
 });
 
 unpack!(Affine8 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| {
-        let (scale, offset) = (halves(block), halves(block.add(2 * PANEL)));
+    scales: |_, block, r| halves(block, r),
+    offsets: |_, block, _, r| {
+        let (scale, offset) = (halves(block, r), halves(block.add(2 * PANEL), r));
         // Exact products, so that fusing them changes nothing.
         [
             vfmaq_n_f32(offset[0], scale[0], 128.0),
             vfmaq_n_f32(offset[1], scale[1], 128.0),
         ]
     },
-    eight: |block, c| four_registers(block.add(Affine8::VALUES + 64 * c)),
+    eight: |block, c, r| byte_chunks(block.add(Affine8::VALUES), c, r),
 });
 
 unpack!(Zero4 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| negative(times(halves(block), bytes(block.add(Zero4::ZEROS)))),
-    eight: |block, c| minus(nibbles(block.add(Zero4::NIBBLES), c), 0),
+    scales: |_, block, r| halves(block, r),
+    offsets: |_, block, _, r| negative(times(halves(block, r), bytes(block.add(Zero4::ZEROS), r))),
+    eight: |block, c, r| minus(nibbles(block.add(Zero4::NIBBLES), c, r), 0),
 });
 
 unpack!(Q2K {
-    scales: |group, _| halves(group),
-    offsets: |group, block, half| {
-        let mins = nibbles_of_half(block.add(Q2K::MINS), half);
-        negative(times(halves(group.add(2 * PANEL)), widened(mins)))
+    scales: |group, _, r| halves(group, r),
+    offsets: |group, block, half, r| {
+        let mins = nibbles_of(block.add(Q2K::MINS), half == 1, r);
+        negative(times(halves(group.add(2 * PANEL), r), widened(mins)))
     },
-    eight: |block, c| {
+    eight: |block, c, r| {
         // At most 3 * 15: a byte holds the product.
-        let scales = nibbles_of_half(block, c / 2);
+        let scales = nibbles_of(block, c < 2, r);
         let scales = [spread(scales, 0), spread(scales, 4)];
-        let mut values = bit_pairs(block.add(Q2K::PAIRS), c);
+        let mut values = pairs_at(chunk(block.add(Q2K::PAIRS), c % 2, r), 2 * (c / 2), 4);
         for i in 0..4 {
             values[i] = vmulq_u8(values[i], scales[i % 2]);
         }
@@ -209,53 +210,56 @@ unpack!(Q2K {
 });
 
 unpack!(Q3K {
-    scales: |group, _| halves(group),
-    offsets: |group, block, half| {
-        let lowered = halves(group);
+    scales: |group, _, r| halves(group, r),
+    offsets: |group, block, half, r| {
+        let lowered = halves(group, r);
         let lowered = [vmulq_n_f32(lowered[0], -4.0), vmulq_n_f32(lowered[1], -4.0)];
-        times(lowered, signed_bytes(block.add(PANEL * half)))
+        times(lowered, signed_bytes(block.add(PANEL * half), r))
     },
-    sub_scales: |block, half| signed_scales(block, half),
-    eight: |block, c| minus(triples(block.add(Q3K::TRIPLES), c), 0),
+    sub_scales: |block, half, r| signed_scales(block, half, r),
+    eight: |block, c, r| minus(triples(block.add(Q3K::TRIPLES), c, r), 0),
 });
 
 unpack!(Q4K {
-    scales: |group, block| times(halves(group), bytes(block)),
-    offsets: |group, block, _| {
-        negative(times(halves(group.add(2 * PANEL)), bytes(block.add(PANEL))))
+    scales: |group, block, r| times(halves(group, r), bytes(block, r)),
+    offsets: |group, block, _, r| {
+        negative(times(
+            halves(group.add(2 * PANEL), r),
+            bytes(block.add(PANEL), r),
+        ))
     },
-    eight: |block, c| minus(nibbles(block.add(Q4K::NIBBLES), c), 0),
+    eight: |block, c, r| minus(nibbles(block.add(Q4K::NIBBLES), c, r), 0),
 });
 
 unpack!(Q5K {
-    scales: |group, block| Q4K::scales(group, block),
-    offsets: |group, block, half| Q4K::offsets(group, block, half),
-    eight: |block, c| {
-        let high = bits(block.add(Q5K::BITS), c);
-        minus(or(nibbles(block.add(Q5K::NIBBLES), c), high), 0)
+    scales: |group, block, r| Q4K::scales(group, block, r),
+    offsets: |group, block, half, r| Q4K::offsets(group, block, half, r),
+    eight: |block, c, r| {
+        let high = bits(block.add(Q5K::BITS), c, r);
+        minus(or(nibbles(block.add(Q5K::NIBBLES), c, r), high), 0)
     },
 });
 
 unpack!(Q6K {
-    scales: |group, _| halves(group),
-    sub_scales: |block, half| signed_scales(block, half),
-    eight: |block, c| {
-        let high = bit_pairs(block.add(Q6K::PAIRS), c).map(|pairs| vshlq_n_u8::<4>(pairs));
-        minus(or(nibbles(block.add(Q6K::NIBBLES), c), high), 32)
+    scales: |group, _, r| halves(group, r),
+    sub_scales: |block, half, r| signed_scales(block, half, r),
+    eight: |block, c, r| {
+        let high = bit_pairs(block.add(Q6K::PAIRS), c, r).map(|pairs| vshlq_n_u8::<4>(pairs));
+        minus(or(nibbles(block.add(Q6K::NIBBLES), c, r), high), 32)
     },
 });
 
 unpack!(Iq4Nl {
-    scales: |_, block| halves(block),
-    eight: |block, c| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Nl::NIBBLES), c)),
+    scales: |_, block, r| halves(block, r),
+    eight: |block, c, r| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Nl::NIBBLES), c, r)),
 });
 
 unpack!(Iq4Xs {
-    scales: |group, block| times(halves(group), signed_bytes(block)),
-    eight: |block, c| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Xs::NIBBLES), c)),
+    scales: |group, block, r| times(halves(group, r), signed_bytes(block, r)),
+    eight: |block, c, r| look_up(&iq4_nl::VALUES, nibbles(block.add(Iq4Xs::NIBBLES), c, r)),
 });
 
 unpack!(Mxfp4 {
-    scales: |_, block| brain_halves(block),
-    eight: |block, c| look_up(&mxfp4::DOUBLED, nibbles(block.add(Mxfp4::NIBBLES), c)),
+    scales: |_, block, r| brain_halves(block, r),
+    eight: |block, c, r| look_up(&mxfp4::DOUBLED, nibbles(block.add(Mxfp4::NIBBLES), c, r)),
 });

@@ -1,7 +1,7 @@
 //! Weights unpacked into the cache, for many rows: bytes in the order of the instruction set, scales in f32.
 
 use super::dot::Dot;
-use super::pieces::{Eight, four_registers};
+use super::pieces::{Eight, floats, four_registers};
 use super::unpack::{Groups, Unpack};
 use crate::memory::AlignedBytes;
 use crate::pack::{BLOCK, PANEL};
@@ -15,11 +15,14 @@ pub const CHUNK: usize = 64;
 /// Rows that go over one chunk.
 pub const ROWS: usize = 128;
 
-/// Parts of a block: integers, scales, two sets of offsets, two of sub-scales.
-const SCALES: usize = BLOCK * PANEL;
-const OFFSETS: usize = SCALES + 4 * PANEL;
-const SUB_SCALES: usize = OFFSETS + 2 * 4 * PANEL;
-const BYTES: usize = SUB_SCALES + 2 * 4 * PANEL;
+/// Rows that are unpacked at a time: what registers hold.
+pub const HALF: usize = 8;
+
+/// Parts of a block of so many rows: integers, scales, two sets of offsets, two of sub-scales.
+const SCALES: usize = BLOCK * HALF;
+const OFFSETS: usize = SCALES + 4 * HALF;
+const SUB_SCALES: usize = OFFSETS + 2 * 4 * HALF;
+const BYTES: usize = SUB_SCALES + 2 * 4 * HALF;
 
 /// One thread's unpacked weights, and its sums that wait between one chunk and the next.
 pub struct WidePanel {
@@ -45,12 +48,12 @@ impl WidePanel {
         self.sums.base().cast()
     }
 
-    /// Unpacks at most `CHUNK` blocks.
+    /// Unpacks the rows from `r` on of at most `CHUNK` blocks.
     ///
     /// # Safety
     /// `packed` is whole groups in the layout of `W`; the processor has what `D` needs.
     #[inline(always)]
-    pub unsafe fn widen<W: Unpack, D: Dot>(&mut self, packed: &[u8]) -> &[u8] {
+    pub unsafe fn widen<W: Unpack, D: Dot>(&mut self, packed: &[u8], r: usize) -> &[u8] {
         let count = packed.len() / W::GROUP_BYTES * W::GROUP_BLOCKS;
         let wide = &mut self.blocks.as_mut_slice()[..count * BYTES];
         let mut out = wide.as_mut_ptr();
@@ -60,13 +63,13 @@ impl WidePanel {
                 for j in 0..W::GROUP_BLOCKS {
                     let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
                     for c in 0..4 {
-                        let w = W::arranged::<D>(block, c);
+                        let w = W::arranged::<D>(block, c, r);
                         for i in 0..4 {
                             vst1q_s8(out.add(64 * c + 16 * i).cast(), w[i]);
                         }
                     }
-                    let scale = W::scales(group.as_ptr(), block);
-                    let offsets = W::both_offsets(group.as_ptr(), block);
+                    let scale = W::scales(group.as_ptr(), block, r);
+                    let offsets = W::both_offsets(group.as_ptr(), block, r);
                     for i in 0..2 {
                         vst1q_f32(out.add(SCALES + 16 * i).cast(), scale[i]);
                         for (which, offset) in offsets.iter().enumerate() {
@@ -75,7 +78,7 @@ impl WidePanel {
                         }
                     }
                     for half in 0..if W::HAS_SUB_SCALES { 2 } else { 0 } {
-                        let scales = W::sub_scales(block, half);
+                        let scales = W::sub_scales(block, half, r);
                         for i in 0..2 {
                             let place = SUB_SCALES + 32 * half + 16 * i;
                             vst1q_s32(out.add(place).cast(), scales[i]);
@@ -100,48 +103,42 @@ impl<W: Unpack> Groups for Wide<W> {
     const OFFSETS: usize = W::OFFSETS;
 }
 
-/// Eight f32 as they are.
-#[inline(always)]
-unsafe fn eight_at(p: *const u8) -> Eight {
-    // SAFETY: the caller reads inside its block.
-    unsafe { [vld1q_f32(p.cast()), vld1q_f32(p.add(16).cast())] }
-}
-
+/// Only the rows that were unpacked are here, wherever they came from.
 impl<W: Unpack> Unpack for Wide<W> {
     const HAS_SUB_SCALES: bool = W::HAS_SUB_SCALES;
 
     #[inline(always)]
-    unsafe fn scales(_: *const u8, block: *const u8) -> Eight {
+    unsafe fn scales(_: *const u8, block: *const u8, _: usize) -> Eight {
         // SAFETY: the caller's promise.
-        unsafe { eight_at(block.add(SCALES)) }
+        unsafe { floats(block.add(SCALES).cast(), 0) }
     }
 
     #[inline(always)]
-    unsafe fn both_offsets(_: *const u8, block: *const u8) -> [Eight; 2] {
+    unsafe fn both_offsets(_: *const u8, block: *const u8, _: usize) -> [Eight; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             [
-                eight_at(block.add(OFFSETS)),
-                eight_at(block.add(OFFSETS + 32)),
+                floats(block.add(OFFSETS).cast(), 0),
+                floats(block.add(OFFSETS).cast(), HALF),
             ]
         }
     }
 
     #[inline(always)]
-    unsafe fn eight(block: *const u8, c: usize) -> [int8x16_t; 4] {
+    unsafe fn eight(block: *const u8, c: usize, _: usize) -> [int8x16_t; 4] {
         // SAFETY: the caller's promise.
         unsafe { four_registers(block.add(64 * c)) }
     }
 
     #[inline(always)]
-    unsafe fn arranged<D: Dot>(block: *const u8, c: usize) -> [int8x16_t; 4] {
+    unsafe fn arranged<D: Dot>(block: *const u8, c: usize, r: usize) -> [int8x16_t; 4] {
         // They were when they were written.
         // SAFETY: the caller's promise.
-        unsafe { Self::eight(block, c) }
+        unsafe { Self::eight(block, c, r) }
     }
 
     #[inline(always)]
-    unsafe fn sub_scales(block: *const u8, half: usize) -> [int32x4_t; 2] {
+    unsafe fn sub_scales(block: *const u8, half: usize, _: usize) -> [int32x4_t; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             let p = block.add(SUB_SCALES + 32 * half).cast();

@@ -1,8 +1,6 @@
-//! Products with dense weights: the lanes of a register are the eight rows of a panel, so nothing is ever added across
-//! lanes.
+//! Products with dense weights: the lanes of registers are the rows of a panel, so nothing is ever added across lanes.
 
-use super::lanes;
-use super::pieces::{brain_halves, halves};
+use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use crate::kernels::linear::Linear;
 use crate::memory::Rows;
 use crate::pack::layout::F8;
@@ -17,21 +15,17 @@ const NEAR: usize = 400 << 10;
 const STREAM_AHEAD: usize = 4096;
 
 pub trait DenseElement {
-    /// One column of eight rows.
-    ///
-    /// # Safety
-    /// `panel` is one of this type and has the column; the processor has AVX2 and F16C.
-    unsafe fn load(panel: *const u8, column: usize) -> __m256;
+    /// Bytes of the scales that each block of 32 columns starts with, if it does.
+    const SCALES: usize = 0;
+    /// What products are multiplied with: a power of two.
+    const LARGER: f32 = 1.0;
+    const BYTES: usize;
 
-    /// Two columns, the first of which has an even number.
+    /// One column of a register's rows, from where the columns start.
     ///
     /// # Safety
-    /// As for `load`.
-    #[inline(always)]
-    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { [Self::load(panel, column), Self::load(panel, column + 1)] }
-    }
+    /// The columns are there; the processor has the register's instructions.
+    unsafe fn load<R: Register>(columns: *const u8, column: usize) -> R::Floats;
 }
 
 pub struct F32;
@@ -39,150 +33,255 @@ pub struct F16;
 pub struct Bf16;
 
 impl DenseElement for F32 {
+    const BYTES: usize = 4;
+
     #[inline(always)]
-    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+    unsafe fn load<R: Register>(columns: *const u8, column: usize) -> R::Floats {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_loadu_ps(panel.cast::<f32>().add(PANEL * column)) }
+        unsafe { R::load(columns.add(4 * PANEL * column).cast()) }
     }
 }
 
 impl DenseElement for F16 {
+    const BYTES: usize = 2;
+
     #[inline(always)]
-    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+    unsafe fn load<R: Register>(columns: *const u8, column: usize) -> R::Floats {
         // SAFETY: the caller's promise.
-        unsafe { halves(panel.add(2 * PANEL * column)) }
+        unsafe { R::halves(columns.add(2 * PANEL * column)) }
     }
 }
 
 impl DenseElement for Bf16 {
+    const BYTES: usize = 2;
+
     #[inline(always)]
-    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
+    unsafe fn load<R: Register>(columns: *const u8, column: usize) -> R::Floats {
         // SAFETY: the caller's promise.
-        unsafe { brain_halves(panel.add(2 * PANEL * column)) }
+        unsafe { R::brain_halves(columns.add(2 * PANEL * column)) }
     }
 }
 
 impl DenseElement for F8 {
-    #[inline(always)]
-    unsafe fn load(panel: *const u8, column: usize) -> __m256 {
-        // SAFETY: blocks have even numbers of columns, so the other of the two is there.
-        unsafe { Self::load_two(panel, column & !1)[column % 2] }
-    }
+    const SCALES: usize = F8::VALUES;
+    const LARGER: f32 = F8::LARGER;
+    const BYTES: usize = 1;
 
     #[inline(always)]
-    unsafe fn load_two(panel: *const u8, column: usize) -> [__m256; 2] {
+    unsafe fn load<R: Register>(columns: *const u8, column: usize) -> R::Floats {
+        // SAFETY: the caller's promise.
+        unsafe { R::small_floats(columns.add(PANEL * column)) }
+    }
+}
+
+trait DensePanel: Panel {
+    /// Whether there are registers for the sums of eight panels, or of four.
+    const IS_WIDE: bool;
+
+    /// One column of a panel.
+    ///
+    /// # Safety
+    /// As for `DenseElement::load`.
+    unsafe fn column<E: DenseElement>(columns: *const u8, column: usize) -> Self::Floats;
+}
+
+impl DensePanel for Avx2 {
+    const IS_WIDE: bool = false;
+
+    #[inline(always)]
+    unsafe fn column<E: DenseElement>(columns: *const u8, column: usize) -> [__m256; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let block = panel.add(column / BLOCK * F8::BLOCK_BYTES);
-            let bytes = _mm_loadu_si128(block.add(F8::VALUES + PANEL * (column % BLOCK)).cast());
-            // The sign goes to bit 15, and its copy from bit 14; exponent and fraction fall into place.
-            let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
-            let half = _mm256_and_si256(wide, _mm256_set1_epi16(!0x4000));
-            let scales = _mm256_loadu_ps(block.cast());
             [
-                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scales),
-                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256::<1>(half)), scales),
+                E::load::<Eight<0>>(columns, column),
+                E::load::<Eight<1>>(columns, column),
             ]
         }
     }
 }
 
-/// # Safety
-/// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn dense<E: DenseElement>(linear: &Linear<'_>, x: Rows, panels: Range<usize>) {
-    let mut panel = panels.start;
-    // A sum is one chain of additions, each waiting for the one before: eight chains at once keep the units busy.
-    // SAFETY: the caller's promise; tiles stay inside `panels` and `linear.rows`.
-    unsafe {
-        while panel + 2 <= panels.end {
-            let mut row = 0;
-            while row + 4 <= linear.rows {
-                dense_tile::<E, 2, 4>(linear, x, panel, row);
-                row += 4;
-            }
-            while row < linear.rows && panel + 8 > panels.end {
-                dense_tile::<E, 2, 1>(linear, x, panel, row);
-                row += 1;
-            }
-            if row < linear.rows {
-                // The last rows of eight panels together; then the first rows of the other six.
-                for row in row..linear.rows {
-                    dense_tile::<E, 8, 1>(linear, x, panel, row);
-                }
-                for panel in (panel + 2..panel + 8).step_by(2) {
-                    for row in (0..row).step_by(4) {
-                        dense_tile::<E, 2, 4>(linear, x, panel, row);
-                    }
-                }
-                panel += 8;
-            } else {
-                panel += 2;
-            }
-        }
-        for row in 0..if panel < panels.end { linear.rows } else { 0 } {
-            dense_tile::<E, 1, 1>(linear, x, panel, row);
-        }
+impl DensePanel for Avx512 {
+    const IS_WIDE: bool = true;
+
+    #[inline(always)]
+    unsafe fn column<E: DenseElement>(columns: *const u8, column: usize) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { E::load::<Sixteen>(columns, column) }
     }
 }
 
-/// `P` panels by `M` rows.
-///
 /// # Safety
 /// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dense_tile<E: DenseElement, const P: usize, const M: usize>(
+pub unsafe fn avx2<E: DenseElement>(linear: &Linear<'_>, x: Rows, panels: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<E, Avx2>(linear, x, panels) }
+}
+
+/// # Safety
+/// As for `Linear::run`, and the processor has what `Isa::Avx512` stands for.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub unsafe fn avx512<E: DenseElement>(linear: &Linear<'_>, x: Rows, panels: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<E, Avx512>(linear, x, panels) }
+}
+
+#[inline(always)]
+unsafe fn all<E: DenseElement, P: DensePanel>(linear: &Linear<'_>, x: Rows, panels: Range<usize>) {
+    // A sum is one chain of additions, each waiting for the one before: several chains at once keep the units busy.
+    let fours = linear.rows / 4 * 4;
+    let mut panel = panels.start;
+    while panel < panels.end {
+        let left = panels.end - panel;
+        let count = match left {
+            8.. if P::IS_WIDE => 8,
+            4.. => 4,
+            2.. => 2,
+            _ => 1,
+        };
+        // SAFETY: the caller's promise; tiles stay inside `panels` and `linear.rows`.
+        unsafe {
+            for panel in panel..panel + count {
+                for row in (0..fours).step_by(4) {
+                    tile::<E, P, 1, 4>(linear, x, panel, row);
+                }
+            }
+            for row in fours..linear.rows {
+                match count {
+                    8 => tile::<E, P, 8, 1>(linear, x, panel, row),
+                    4 => tile::<E, P, 4, 1>(linear, x, panel, row),
+                    2 => tile::<E, P, 2, 1>(linear, x, panel, row),
+                    _ => tile::<E, P, 1, 1>(linear, x, panel, row),
+                }
+            }
+        }
+        panel += count;
+    }
+}
+
+/// `N` panels by `M` rows.
+///
+/// # Safety
+/// As for `Linear::run`, and the processor has the instructions.
+#[inline(always)]
+unsafe fn tile<E: DenseElement, P: DensePanel, const N: usize, const M: usize>(
     linear: &Linear<'_>,
     x: Rows,
     panel: usize,
     first: usize,
 ) {
     let weights = linear.weights;
-    let panels: [*const u8; P] = std::array::from_fn(|p| weights.panel(panel + p).as_ptr());
-    // SAFETY: the caller's promise.
-    let rows: [&[f32]; M] = std::array::from_fn(|m| unsafe { x.row(first + m) });
-    let rows = rows.map(|row| row[..weights.columns].as_ptr());
-    let mut sums = [[_mm256_setzero_ps(); P]; M];
-    let pairs = weights.columns / 2 * 2;
-    // SAFETY: a panel has eight elements for each of its columns, a row one.
+    // No closures here: they would not be compiled for the caller's instructions.
+    let mut panels = [std::ptr::null(); N];
+    for n in 0..N {
+        panels[n] = weights.panel(panel + n).as_ptr();
+    }
+    let mut rows = [std::ptr::null(); M];
+    for m in 0..M {
+        // SAFETY: the caller's promise.
+        rows[m] = unsafe { x.row(first + m)[..weights.columns].as_ptr() };
+    }
+    // One row reads several panels side by side, in streams that the processor does not follow over their ends: what
+    // comes next is asked for. That is the next panels, or where they are too far away these panels' own columns.
+    let ahead = match N * weights.panel_bytes <= NEAR {
+        true => N * weights.panel_bytes,
+        false => STREAM_AHEAD,
+    };
+    // SAFETY: a panel has an element of each row for each of its columns, an input row one.
     unsafe {
-        // One row reads several panels side by side, in streams that the processor does not follow over their ends: what
-        // comes next is asked for. That is the next panels, or where they are too far away these panels' own columns.
-        let panel_bytes = weights.panel(panel).len();
-        let column_bytes = panel_bytes / weights.columns;
-        let ahead = match P * panel_bytes <= NEAR {
-            true => P * panel_bytes,
-            false => STREAM_AHEAD,
-        };
-        for column in (0..pairs).step_by(2) {
-            for p in 0..P {
-                if M == 1 && P > 1 && column.is_multiple_of(4) {
-                    // May lie behind the last panel: it is only asked for.
-                    let at = panels[p].wrapping_add(column * column_bytes + ahead);
-                    _mm_prefetch::<_MM_HINT_T1>(at.cast());
+        let mut sums = [[P::zeros(); N]; M];
+        if E::SCALES == 0 {
+            add::<E, P, N, M>(&mut sums, &panels, &rows, weights.columns, ahead);
+        } else {
+            // Whole blocks, each multiplied with its scales at the end.
+            for _ in 0..weights.columns / BLOCK {
+                let mut parts = [[P::zeros(); N]; M];
+                let mut columns = panels;
+                for n in 0..N {
+                    columns[n] = panels[n].add(E::SCALES);
                 }
-                let w = E::load_two(panels[p], column);
-                for m in 0..M {
-                    for i in 0..2 {
-                        let x = _mm256_broadcast_ss(&*rows[m].add(column + i));
-                        sums[m][p] = _mm256_fmadd_ps(w[i], x, sums[m][p]);
+                add::<E, P, N, M>(&mut parts, &columns, &rows, BLOCK, ahead);
+                for n in 0..N {
+                    let scales = P::load(panels[n].cast());
+                    for m in 0..M {
+                        sums[m][n] = P::mul_add(parts[m][n], scales, sums[m][n]);
                     }
+                    panels[n] = columns[n].add(BLOCK * PANEL * E::BYTES);
+                }
+                for m in 0..M {
+                    rows[m] = rows[m].add(BLOCK);
                 }
             }
         }
-        if pairs < weights.columns {
-            for m in 0..M {
-                let x = _mm256_broadcast_ss(&*rows[m].add(pairs));
-                for p in 0..P {
-                    sums[m][p] = _mm256_fmadd_ps(E::load(panels[p], pairs), x, sums[m][p]);
-                }
+        for m in 0..M {
+            for n in 0..N {
+                linear.store((panel + n) * PANEL, first + m, &P::lanes(sums[m][n]));
             }
         }
     }
-    for (m, sums) in sums.into_iter().enumerate() {
-        for (p, sum) in sums.into_iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { linear.store(panel + p, first + m, &lanes(sum)) };
+}
+
+/// Adds the products of so many columns.
+///
+/// # Safety
+/// They are there, and values of the rows; the processor has the instructions.
+#[inline(always)]
+unsafe fn add<E: DenseElement, P: DensePanel, const N: usize, const M: usize>(
+    sums: &mut [[P::Floats; N]; M],
+    columns: &[*const u8; N],
+    rows: &[*const f32; M],
+    count: usize,
+    ahead: usize,
+) {
+    // Columns of a cache line, and not so many that the loop gets long.
+    let step = (64 / (E::BYTES * PANEL)).clamp(2, 4);
+    let whole = count / step * step;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for column in (0..whole).step_by(step) {
+            for n in 0..if M == 1 && N > 1 { N } else { 0 } {
+                // May lie behind the last panel: it is only asked for.
+                let at = columns[n].wrapping_add(column * E::BYTES * PANEL + ahead);
+                _mm_prefetch::<_MM_HINT_T1>(at.cast());
+            }
+            // A column of all panels before the next: what waits for its own sum fills the processor's queues.
+            for i in 0..step {
+                add_column::<E, P, N, M>(sums, columns, rows, column + i);
+            }
+        }
+        for column in whole..count {
+            add_column::<E, P, N, M>(sums, columns, rows, column);
+        }
+    }
+}
+
+/// # Safety
+/// As for `add`.
+#[inline(always)]
+unsafe fn add_column<E: DenseElement, P: DensePanel, const N: usize, const M: usize>(
+    sums: &mut [[P::Floats; N]; M],
+    columns: &[*const u8; N],
+    rows: &[*const f32; M],
+    column: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut x = [0.0; M];
+        for m in 0..M {
+            x[m] = *rows[m].add(column);
+            // The fewer of both are made larger.
+            if E::LARGER != 1.0 && M == 1 {
+                x[m] *= E::LARGER;
+            }
+        }
+        for n in 0..N {
+            let mut w = P::column::<E>(columns[n], column);
+            if E::LARGER != 1.0 && M > 1 {
+                w = P::times(w, E::LARGER);
+            }
+            for m in 0..M {
+                sums[m][n] = P::mul_add_one(w, x[m], sums[m][n]);
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A few rows: each block is widened in registers and multiplied at once, so the weights are read once from memory and
 //! written nowhere.
 
+use super::registers::{Eight, Register, Sixteen};
 use super::unpack::{Unpack, both_offsets};
-use super::{add_products, for_each_eight, lanes, pair, vnni};
+use super::{add_products, for_each_eight, pair, vnni};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::linear::Linear;
 use std::arch::x86_64::*;
@@ -13,7 +14,12 @@ use std::ops::Range;
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all_rows::<W, Avx2>(linear, x, panels) }
+    unsafe {
+        for panel in panels {
+            all_rows::<W, Eight<0>>(linear, x, panel);
+            all_rows::<W, Eight<1>>(linear, x, panel);
+        }
+    }
 }
 
 /// # Safety
@@ -21,10 +27,14 @@ pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Ra
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all_rows::<W, Vnni>(linear, x, panels) }
+    unsafe {
+        for panel in panels {
+            all_rows::<W, Sixteen>(linear, x, panel);
+        }
+    }
 }
 
-pub trait Dot {
+trait Dot: Register {
     /// Rows of the largest tile: what the registers hold.
     const ROWS: usize;
 
@@ -32,17 +42,22 @@ pub trait Dot {
     ///
     /// # Safety
     /// The processor has the instructions; eight integers can be read.
-    unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16);
+    unsafe fn add_products<const M: usize>(
+        sums: &mut [Self::Integers; 2],
+        w: &[Self::Integers; 4],
+        x: *const i16,
+    );
 }
 
-struct Avx2;
-struct Vnni;
-
-impl Dot for Avx2 {
+impl<const HALF: usize> Dot for Eight<HALF> {
     const ROWS: usize = 4;
 
     #[inline(always)]
-    unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16) {
+    unsafe fn add_products<const M: usize>(
+        sums: &mut [__m256i; 2],
+        w: &[__m256i; 4],
+        x: *const i16,
+    ) {
         for v in 0..4 {
             // Four rows are chains enough, and leave no registers for more.
             let chain = if M < 4 { v % 2 } else { 0 };
@@ -52,11 +67,15 @@ impl Dot for Avx2 {
     }
 }
 
-impl Dot for Vnni {
+impl Dot for Sixteen {
     const ROWS: usize = 8;
 
     #[inline(always)]
-    unsafe fn add<const M: usize>(sums: &mut [__m256i; 2], w: &[__m256i; 4], x: *const i16) {
+    unsafe fn add_products<const M: usize>(
+        sums: &mut [__m512i; 2],
+        w: &[__m512i; 4],
+        x: *const i16,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
             sums[0] = add_products_at::<0>(sums[0], w[0], x);
@@ -68,42 +87,36 @@ impl Dot for Vnni {
 }
 
 vnni! {
-    /// Eight pairs of weights.
-    add_products_at: "vpdpwssd", "1to8", ymm_reg, __m256i, i16
+    /// 16 pairs of weights.
+    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, i16
 }
 
 #[inline(always)]
-unsafe fn all_rows<W: Unpack, D: Dot>(
-    linear: &Linear<'_>,
-    x: &QuantizedRows,
-    panels: Range<usize>,
-) {
-    for panel in panels {
-        let mut row = 0;
-        // SAFETY: the caller's promise; tiles stay below `linear.rows`.
-        unsafe {
-            while D::ROWS == 8 && row + 8 <= linear.rows {
-                tile::<W, D, 8>(linear, x, panel, row);
-                row += 8;
-            }
-            while row + 4 <= linear.rows {
-                tile::<W, D, 4>(linear, x, panel, row);
-                row += 4;
-            }
-            if row + 2 <= linear.rows {
-                tile::<W, D, 2>(linear, x, panel, row);
-                row += 2;
-            }
-            if row < linear.rows {
-                tile::<W, D, 1>(linear, x, panel, row);
-            }
+unsafe fn all_rows<W: Unpack, R: Dot>(linear: &Linear<'_>, x: &QuantizedRows, panel: usize) {
+    let mut row = 0;
+    // SAFETY: the caller's promise; tiles stay below `linear.rows`.
+    unsafe {
+        while R::ROWS == 8 && row + 8 <= linear.rows {
+            tile::<W, R, 8>(linear, x, panel, row);
+            row += 8;
+        }
+        while row + 4 <= linear.rows {
+            tile::<W, R, 4>(linear, x, panel, row);
+            row += 4;
+        }
+        if row + 2 <= linear.rows {
+            tile::<W, R, 2>(linear, x, panel, row);
+            row += 2;
+        }
+        if row < linear.rows {
+            tile::<W, R, 1>(linear, x, panel, row);
         }
     }
 }
 
-/// One panel by `M` rows.
+/// A register of one panel by `M` rows.
 #[inline(always)]
-unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
+unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panel: usize,
@@ -119,50 +132,48 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize>(
     }
     // SAFETY: `group` is a whole group of blocks in this type's layout, and rows have as many blocks as the panel.
     unsafe {
-        let mut sums = [_mm256_setzero_ps(); M];
+        let mut sums = [R::zeros(); M];
         let mut b = 0;
         for group in bytes.chunks_exact(W::GROUP_BYTES) {
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 // Four chains of additions for one row: what waits for long ones fills the processor's queues.
-                let mut chains = [[[_mm256_setzero_si256(); 2]; 2]; M];
+                let mut chains = [[[R::zero(); 2]; 2]; M];
                 for_each_eight!(C, {
-                    let w = W::eight::<C>(block);
+                    let w = W::eight::<R, C>(block);
                     let chain = if M == 1 { C % 2 } else { 0 };
                     for m in 0..M {
                         let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
-                        D::add::<M>(&mut chains[m][chain], &w, x);
+                        R::add_products::<M>(&mut chains[m][chain], &w, x);
                     }
                 });
-                let mut dots = [_mm256_setzero_si256(); M];
+                let mut dots = [R::zero(); M];
                 for m in 0..M {
-                    dots[m] = _mm256_add_epi32(chains[m][0][0], chains[m][0][1]);
+                    dots[m] = R::plus(chains[m][0][0], chains[m][0][1]);
                     if M == 1 {
-                        let others = _mm256_add_epi32(chains[m][1][0], chains[m][1][1]);
-                        dots[m] = _mm256_add_epi32(dots[m], others);
+                        let others = R::plus(chains[m][1][0], chains[m][1][1]);
+                        dots[m] = R::plus(dots[m], others);
                     }
                 }
-                let scale = W::scales(group, block);
-                let (offset, first) = both_offsets::<W>(group, block);
+                let scale = W::scales::<R>(group, block);
+                let (offset, first) = both_offsets::<W, R>(group, block);
                 for m in 0..M {
                     let x = &*rows[m].as_ptr().add(b);
-                    let dot = _mm256_cvtepi32_ps(dots[m]);
-                    let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&x.scale));
-                    sums[m] = _mm256_fmadd_ps(dot, scale, sums[m]);
+                    let scale = R::mul(scale, R::of_floats(x.scale));
+                    sums[m] = R::mul_add(R::floats(dots[m]), scale, sums[m]);
                     if W::OFFSETS > 0 {
-                        sums[m] = _mm256_fmadd_ps(offset, _mm256_broadcast_ss(&x.sum), sums[m]);
+                        sums[m] = R::mul_add(offset, R::of_floats(x.sum), sums[m]);
                     }
                     if W::OFFSETS == 2 {
-                        let x_sum = _mm256_broadcast_ss(&x.first_sum);
-                        sums[m] = _mm256_fmadd_ps(first, x_sum, sums[m]);
+                        sums[m] = R::mul_add(first, R::of_floats(x.first_sum), sums[m]);
                     }
                 }
                 b += 1;
             }
         }
         for (m, sum) in sums.into_iter().enumerate() {
-            linear.store(panel, first + m, &lanes(sum));
+            R::finish(sum, linear, panel, first + m);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! One row: its integers are split into two bytes, once for all panels, and multiplied with weights that stay bytes. Half
 //! as many steps of unpacking as for 16 bits, and the same exact sums.
 
+use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::{Unpack, both_offsets};
-use super::{lanes, pair, vnni};
+use super::{pair, vnni};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedBlock;
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
-use crate::pack::BLOCK;
+use crate::pack::{BLOCK, PANEL};
 use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -103,22 +104,25 @@ unsafe fn sum(integers: __m256i) -> i32 {
 }
 
 /// The products of each half of a block's columns with the high bytes and with the low ones, added up for each row.
-type HalfDots = [[__m256i; 2]; 2];
+type HalfDots<R> = [[<R as Register>::Integers; 2]; 2];
 
-trait ByteDot {
+trait ByteDot: Register {
     /// Weights are four columns of each row in a register, and have up to `BITS` bits: 5 or more.
     ///
     /// # Safety
     /// The processor has the instructions.
-    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots;
+    unsafe fn halves_of<const BITS: u32>(
+        w: [[Self::Integers; 4]; 2],
+        x: &SplitBlock,
+    ) -> HalfDots<Self>;
 }
 
-struct Avx2;
-struct Vnni;
-
-impl ByteDot for Avx2 {
+impl<const HALF: usize> ByteDot for Eight<HALF> {
     #[inline(always)]
-    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots {
+    unsafe fn halves_of<const BITS: u32>(
+        w: [[__m256i; 4]; 2],
+        x: &SplitBlock,
+    ) -> [[__m256i; 2]; 2] {
         // SAFETY: the caller's promise; 16 bytes of a half are there.
         unsafe {
             let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
@@ -160,9 +164,12 @@ unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
     }
 }
 
-impl ByteDot for Vnni {
+impl ByteDot for Sixteen {
     #[inline(always)]
-    unsafe fn halves<const BITS: u32>(w: [[__m256i; 4]; 2], x: &SplitBlock) -> HalfDots {
+    unsafe fn halves_of<const BITS: u32>(
+        w: [[__m512i; 4]; 2],
+        x: &SplitBlock,
+    ) -> [[__m512i; 2]; 2] {
         // In turn: each waits for the one four before it, and what waits long fills the processor's queues.
         macro_rules! steps {
             ($dots:ident, $($i:literal)*) => {
@@ -178,7 +185,7 @@ impl ByteDot for Vnni {
         }
         // SAFETY: the caller's promise; 16 bytes of a half are there.
         unsafe {
-            let mut dots = [[_mm256_setzero_si256(); 2]; 2];
+            let mut dots = [[_mm512_setzero_si512(); 2]; 2];
             steps!(dots, 0 1 2 3);
             dots
         }
@@ -186,8 +193,8 @@ impl ByteDot for Vnni {
 }
 
 vnni! {
-    /// Eight times four weights, and four bytes.
-    add_bytes_at: "vpdpbusd", "1to8", ymm_reg, __m256i, i8
+    /// 16 times four weights, and four bytes.
+    add_bytes_at: "vpdpbusd", "1to16", zmm_reg, __m512i, i8
 }
 
 /// # Safety
@@ -203,88 +210,149 @@ pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<u
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Vnni>(linear, x, panels) }
+    unsafe { all::<W, Avx512>(linear, x, panels) }
+}
+
+/// A block of the row, and where the weights that it is multiplied with lie.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    group: *const u8,
+    block: *const u8,
+    x: &'a SplitBlock,
+    half_sums: &'a HalfSums,
+}
+
+trait OneRow: Panel {
+    /// Adds a block's products.
+    ///
+    /// # Safety
+    /// The weights are there in this type's layout; the processor has the instructions.
+    unsafe fn add<W: Unpack>(sums: &mut Self::Floats, step: Step<'_>);
+}
+
+impl OneRow for Avx2 {
+    #[inline(always)]
+    unsafe fn add<W: Unpack>(sums: &mut [__m256; 2], step: Step<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            sums[0] = add_block::<W, Eight<0>>(sums[0], step);
+            sums[1] = add_block::<W, Eight<1>>(sums[1], step);
+        }
+    }
+}
+
+impl OneRow for Avx512 {
+    #[inline(always)]
+    unsafe fn add<W: Unpack>(sums: &mut __m512, step: Step<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { *sums = add_block::<W, Sixteen>(*sums, step) };
+    }
 }
 
 #[inline(always)]
-unsafe fn all<W: Unpack, D: ByteDot>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+unsafe fn all<W: Unpack, P: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     assert!(linear.rows == 1 && linear.weights.columns <= x.columns);
     // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
     // blocks as a panel.
     unsafe {
         for panel in panels {
-            let mut sums = _mm256_setzero_ps();
+            let mut sums = P::zeros();
             let mut half_sums = x.half_sums.base().cast::<HalfSums>();
             let mut x = x.blocks.base().cast::<SplitBlock>();
             for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
                 let group = group.as_ptr();
                 for j in 0..W::GROUP_BLOCKS {
-                    let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                    let dot = _mm256_cvtepi32_ps(dot::<W, D>(block, &*x, &*half_sums));
-                    let scale = _mm256_broadcast_ss(&(*x).scale);
-                    let scale = _mm256_mul_ps(W::scales(group, block), scale);
-                    sums = _mm256_fmadd_ps(dot, scale, sums);
-                    let (offset, first) = both_offsets::<W>(group, block);
-                    if W::OFFSETS > 0 {
-                        let sum = _mm256_broadcast_ss(&(*x).sum);
-                        sums = _mm256_fmadd_ps(offset, sum, sums);
-                    }
-                    if W::OFFSETS == 2 {
-                        let sum = _mm256_broadcast_ss(&(*x).first_sum);
-                        sums = _mm256_fmadd_ps(first, sum, sums);
-                    }
+                    let step = Step {
+                        group,
+                        block: group.add(W::HEADER + j * W::BLOCK_BYTES),
+                        x: &*x,
+                        half_sums: &*half_sums,
+                    };
+                    P::add::<W>(&mut sums, step);
                     (x, half_sums) = (x.add(1), half_sums.add(1));
                 }
             }
-            linear.store(panel, 0, &lanes(sums));
+            linear.store(panel * PANEL, 0, &P::lanes(sums));
         }
+    }
+}
+
+/// # Safety
+/// As for `OneRow::add`.
+#[inline(always)]
+unsafe fn add_block<W: Unpack, R: ByteDot>(sums: R::Floats, step: Step<'_>) -> R::Floats {
+    let Step {
+        group, block, x, ..
+    } = step;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let dot = R::floats(dot::<W, R>(block, x, step.half_sums));
+        let mut scale = W::scales::<R>(group, block);
+        if W::BYTES.times > 1 {
+            // A power of two: nothing is rounded.
+            scale = R::mul(scale, R::of_floats(1.0 / W::BYTES.times as f32));
+        }
+        let scale = R::mul(scale, R::of_floats(x.scale));
+        let mut sums = R::mul_add(dot, scale, sums);
+        let (offset, first) = both_offsets::<W, R>(group, block);
+        if W::OFFSETS > 0 {
+            sums = R::mul_add(offset, R::of_floats(x.sum), sums);
+        }
+        if W::OFFSETS == 2 {
+            sums = R::mul_add(first, R::of_floats(x.first_sum), sums);
+        }
+        sums
     }
 }
 
 /// The exact products of a block with a row's integers. No closures here: they would not be compiled for the caller's
 /// instructions.
 #[inline(always)]
-unsafe fn dot<W: Unpack, D: ByteDot>(block: *const u8, x: &SplitBlock, sums: &HalfSums) -> __m256i {
+unsafe fn dot<W: Unpack, R: ByteDot>(
+    block: *const u8,
+    x: &SplitBlock,
+    sums: &HalfSums,
+) -> R::Integers {
     // SAFETY: the caller's promise.
     unsafe {
-        let ([a, b], [c, d]) = (W::bytes::<0>(block), W::bytes::<1>(block));
-        let ([e, f], [g, h]) = (W::bytes::<2>(block), W::bytes::<3>(block));
+        let ([a, b], [c, d]) = (W::bytes::<R, 0>(block), W::bytes::<R, 1>(block));
+        let ([e, f], [g, h]) = (W::bytes::<R, 2>(block), W::bytes::<R, 3>(block));
         let w = [[a, b, c, d], [e, f, g, h]];
         let [first, last] = match W::BYTES.bits {
-            0..=5 => D::halves::<5>(w, x),
-            _ => D::halves::<8>(w, x),
+            0..=5 => R::halves_of::<5>(w, x),
+            _ => R::halves_of::<8>(w, x),
         };
         if !W::SUB_SCALED {
-            let high = _mm256_add_epi32(first[0], last[0]);
-            let dot = whole([high, _mm256_add_epi32(first[1], last[1])]);
+            let high = R::plus(first[0], last[0]);
+            let dot = whole::<R>([high, R::plus(first[1], last[1])]);
             return match W::BYTES.less {
                 0 => dot,
-                _ => less::<W>(dot, sums[0] + sums[1]),
+                _ => less::<W, R>(dot, sums[0] + sums[1]),
             };
         }
-        let (mut first, mut last) = (whole(first), whole(last));
+        let (mut first, mut last) = (whole::<R>(first), whole::<R>(last));
         if W::BYTES.less > 0 {
-            first = less::<W>(first, sums[0]);
-            last = less::<W>(last, sums[1]);
+            first = less::<W, R>(first, sums[0]);
+            last = less::<W, R>(last, sums[1]);
         }
-        _mm256_add_epi32(
-            _mm256_mullo_epi32(first, W::sub_scale(block, 0)),
-            _mm256_mullo_epi32(last, W::sub_scale(block, 1)),
+        R::plus(
+            R::times(first, W::sub_scale::<R>(block, 0)),
+            R::times(last, W::sub_scale::<R>(block, 1)),
         )
     }
 }
 
 #[inline(always)]
-unsafe fn whole([high, low]: [__m256i; 2]) -> __m256i {
+unsafe fn whole<R: Register>([high, low]: [R::Integers; 2]) -> R::Integers {
     // SAFETY: the caller's promise.
-    unsafe { _mm256_add_epi32(_mm256_slli_epi32::<7>(high), low) }
+    unsafe { R::plus(R::integers_left::<7>(high), low) }
 }
 
 /// Without what the values are too high by.
 #[inline(always)]
-unsafe fn less<W: Unpack>(dot: __m256i, sum: i32) -> __m256i {
+unsafe fn less<W: Unpack, R: Register>(dot: R::Integers, sum: i32) -> R::Integers {
     // SAFETY: the caller's promise.
-    unsafe { _mm256_sub_epi32(dot, _mm256_set1_epi32(W::BYTES.less * sum)) }
+    unsafe { R::minus(dot, R::of_integers(W::BYTES.less * sum)) }
 }
 
 /// Whether products of one row go this way. Without VNNI bytes are added in 16 bits, two at a time.

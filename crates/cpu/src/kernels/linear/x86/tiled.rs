@@ -1,6 +1,7 @@
-//! Many rows: two panels are widened into the first-level cache, as much of their columns as fits, and used for a block
+//! Many rows: a panel is widened into the first-level cache, as much of its columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
+use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::{Unpack, both_offsets};
 use super::{add_products, for_each_eight, pair, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
@@ -11,39 +12,39 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of two panels that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
+/// Blocks of a panel that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
 /// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
 const ROWS: usize = 128;
 
-/// Registers of 16-bit pairs in a block of one panel.
+/// Pairs of 16-bit integers in a block of a row.
 const STEPS: usize = BLOCK / 2;
 
-/// Columns of the output that are computed together.
-const COLUMNS: usize = 2 * PANEL;
+/// One such pair of all rows; as large as a float of each.
+const STEP_BYTES: usize = 4 * PANEL;
 
 /// One thread's widened weights and waiting sums.
-pub struct WidePanels {
-    /// `[block][step][panel][row][2]`.
+pub struct WidePanel {
+    /// `[block][step][row][2]`.
     integers: AlignedBytes,
-    /// `[block][panel][row]`.
+    /// `[block][row]`.
     scales: AlignedBytes,
     offsets: AlignedBytes,
     first_offsets: AlignedBytes,
-    /// `[row of the input][panel][row]`.
+    /// `[row of the input][row]`.
     sums: AlignedBytes,
 }
 
-impl WidePanels {
-    pub fn new() -> Result<WidePanels, BackendError> {
+impl WidePanel {
+    pub fn new() -> Result<WidePanel, BackendError> {
         let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
-        Ok(WidePanels {
-            integers: room(CHUNK * STEPS * COLUMNS * 4)?,
-            scales: room(CHUNK * COLUMNS * 4)?,
-            offsets: room(CHUNK * COLUMNS * 4)?,
-            first_offsets: room(CHUNK * COLUMNS * 4)?,
-            sums: room(ROWS * COLUMNS * 4)?,
+        Ok(WidePanel {
+            integers: room(CHUNK * STEPS * STEP_BYTES)?,
+            scales: room(CHUNK * STEP_BYTES)?,
+            offsets: room(CHUNK * STEP_BYTES)?,
+            first_offsets: room(CHUNK * STEP_BYTES)?,
+            sums: room(ROWS * STEP_BYTES)?,
         })
     }
 
@@ -60,7 +61,7 @@ pub unsafe fn avx2<W: Unpack>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panels: Range<usize>,
-    room: &mut WidePanels,
+    room: &mut WidePanel,
 ) {
     // SAFETY: the caller's promise.
     unsafe { all::<W, Avx2>(linear, x, panels, room) }
@@ -73,18 +74,16 @@ pub unsafe fn avx512<W: Unpack>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panels: Range<usize>,
-    room: &mut WidePanels,
+    room: &mut WidePanel,
 ) {
     // SAFETY: the caller's promise.
     unsafe { all::<W, Avx512>(linear, x, panels, room) }
 }
 
-/// How an instruction set computes a tile: the columns of both panels side by side.
-trait Tile: Sized {
+/// How an instruction set computes a tile.
+trait Tile: Panel {
     /// Rows of the largest tile.
     const ROWS: usize;
-    type Integers: Copy;
-    type Floats: Copy;
 
     /// All tiles of some rows. Types that have as many `OFFSETS` share it: it is a call.
     ///
@@ -93,14 +92,18 @@ trait Tile: Sized {
     unsafe fn all<const OFFSETS: usize>(
         linear: &Linear<'_>,
         x: &QuantizedRows,
-        pair: [usize; 2],
+        panel: usize,
         rows: Range<usize>,
         blocks: Range<usize>,
-        room: &WidePanels,
+        room: &WidePanel,
         ahead: Ahead,
     );
 
-    unsafe fn zero() -> Self::Integers;
+    /// Widens whole groups of a panel.
+    ///
+    /// # Safety
+    /// They are in this type's layout, and within `CHUNK` blocks.
+    unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel);
 
     /// A step's pairs of weights.
     ///
@@ -117,24 +120,6 @@ trait Tile: Sized {
         w: Self::Integers,
         x: *const QuantizedBlock,
     ) -> Self::Integers;
-
-    unsafe fn floats(integers: Self::Integers) -> Self::Floats;
-
-    /// # Safety
-    /// 16 values can be read, at a multiple of 64.
-    unsafe fn load(p: *const f32) -> Self::Floats;
-
-    /// # Safety
-    /// 16 values can be written, at a multiple of 64.
-    unsafe fn store(values: Self::Floats, p: *mut f32);
-
-    unsafe fn times(values: Self::Floats, by: f32) -> Self::Floats;
-
-    /// `a * b + c`, rounded once.
-    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-
-    /// The same with one `b` for all columns.
-    unsafe fn mul_add_one(a: Self::Floats, b: f32, c: Self::Floats) -> Self::Floats;
 }
 
 #[inline(always)]
@@ -142,29 +127,32 @@ unsafe fn all<W: Unpack, T: Tile>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panels: Range<usize>,
-    room: &mut WidePanels,
+    room: &mut WidePanel,
 ) {
     let blocks = linear.weights.columns / BLOCK;
     let chunks = blocks.div_ceil(CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
     let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
     for rows in (0..linear.rows).step_by(ROWS) {
         let rows = rows..linear.rows.min(rows + ROWS);
-        for panel in panels.clone().step_by(2) {
-            // Where no second panel is left, the first one takes its place too.
-            let pair = [panel, (panel + 1).min(panels.end - 1)];
+        for panel in panels.clone() {
             for first in (0..blocks).step_by(chunk) {
                 let count = chunk.min(blocks - first);
                 // SAFETY: the caller's promise; a chunk is whole groups within `CHUNK` blocks.
                 unsafe {
-                    for (p, panel) in pair.into_iter().enumerate() {
-                        widen::<W>(linear, panel, p, first, count, room);
-                    }
-                    let ahead = Ahead::new::<W>(linear, pair, first, count, blocks);
+                    let packed = linear.weights.panel(panel);
+                    let from = first / W::GROUP_BLOCKS * W::GROUP_BYTES;
+                    let to = (first + count) / W::GROUP_BLOCKS * W::GROUP_BYTES;
+                    T::widen::<W>(&packed[from..to], room);
+                    // Behind the end lies the next panel, if there is one: it is only asked for.
+                    let ahead = Ahead {
+                        next: packed.as_ptr().wrapping_add(to),
+                        block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
+                    };
                     let (rows, blocks) = (rows.clone(), first..first + count);
                     match W::OFFSETS {
-                        0 => T::all::<0>(linear, x, pair, rows, blocks, room, ahead),
-                        1 => T::all::<1>(linear, x, pair, rows, blocks, room, ahead),
-                        _ => T::all::<2>(linear, x, pair, rows, blocks, room, ahead),
+                        0 => T::all::<0>(linear, x, panel, rows, blocks, room, ahead),
+                        1 => T::all::<1>(linear, x, panel, rows, blocks, room, ahead),
+                        _ => T::all::<2>(linear, x, panel, rows, blocks, room, ahead),
                     }
                 }
             }
@@ -175,84 +163,47 @@ unsafe fn all<W: Unpack, T: Tile>(
 /// The packed weights that are widened next. They are asked for while these are multiplied: nothing else reads ahead.
 #[derive(Clone, Copy)]
 struct Ahead {
-    panels: [*const u8; 2],
+    next: *const u8,
     block_bytes: usize,
 }
 
 impl Ahead {
-    #[inline(always)]
-    fn new<W: Unpack>(
-        linear: &Linear<'_>,
-        pair: [usize; 2],
-        first: usize,
-        count: usize,
-        blocks: usize,
-    ) -> Ahead {
-        let block_bytes = W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS);
-        let mut panels = [std::ptr::null(); 2];
-        for p in 0..2 {
-            let panel = linear.weights.panel(pair[p]);
-            let offset = match first + count < blocks {
-                true => (first + count) / W::GROUP_BLOCKS * W::GROUP_BYTES,
-                false => 2 * panel.len(),
-            };
-            // May lie behind the last panel: it is only asked for.
-            panels[p] = panel.as_ptr().wrapping_add(offset);
-        }
-        Ahead {
-            panels,
-            block_bytes,
-        }
-    }
-
-    /// Asks for block `b` of both panels.
+    /// Asks for block `b`.
     #[inline(always)]
     fn ask(&self, b: usize) {
-        for panel in self.panels {
-            for line in (0..self.block_bytes).step_by(64) {
-                let at = panel.wrapping_add(b * self.block_bytes + line);
-                // SAFETY: a prefetch does not fault; every processor with these kernels has it.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-            }
+        for line in (0..self.block_bytes).step_by(64) {
+            let at = self.next.wrapping_add(b * self.block_bytes + line);
+            // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
     }
 }
 
-/// Widens `count` blocks of a panel from block `first` on, as panel `p` of the pair.
+/// A register's rows of `Tile::widen`.
 #[inline(always)]
-unsafe fn widen<W: Unpack>(
-    linear: &Linear<'_>,
-    panel: usize,
-    p: usize,
-    first: usize,
-    count: usize,
-    room: &WidePanels,
-) {
-    let bytes = linear.weights.panel(panel);
-    let groups = first / W::GROUP_BLOCKS..(first + count) / W::GROUP_BLOCKS;
-    let bytes = &bytes[groups.start * W::GROUP_BYTES..groups.end * W::GROUP_BYTES];
+unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
     let mut b = 0;
     // SAFETY: `group` is a whole group in this type's layout, and there is room for `CHUNK` blocks.
     unsafe {
-        let integers = room.integers.base().cast::<__m256i>();
+        let integers = room.integers.base();
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
         let first_offsets = room.first_offsets.base().cast::<f32>();
-        for group in bytes.chunks_exact(W::GROUP_BYTES) {
+        for group in groups.chunks_exact(W::GROUP_BYTES) {
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 for_each_eight!(C, {
-                    let w = W::eight::<C>(block);
+                    let w = W::eight::<R, C>(block);
                     for v in 0..4 {
-                        _mm256_store_si256(integers.add((b * STEPS + 4 * C + v) * 2 + p), w[v]);
+                        let step = b * STEPS + 4 * C + v;
+                        R::store_chunk(w[v], integers.add(step * STEP_BYTES));
                     }
                 });
-                let at = b * COLUMNS + p * PANEL;
-                let (offset, first) = both_offsets::<W>(group, block);
-                _mm256_store_ps(scales.add(at), W::scales(group, block));
-                _mm256_store_ps(offsets.add(at), offset);
-                _mm256_store_ps(first_offsets.add(at), first);
+                let (offset, first) = both_offsets::<W, R>(group, block);
+                R::store(W::scales::<R>(group, block), scales.add(b * PANEL));
+                R::store(offset, offsets.add(b * PANEL));
+                R::store(first, first_offsets.add(b * PANEL));
                 b += 1;
             }
         }
@@ -263,10 +214,10 @@ unsafe fn widen<W: Unpack>(
 unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
-    pair: [usize; 2],
+    panel: usize,
     rows: Range<usize>,
     blocks: Range<usize>,
-    room: &WidePanels,
+    room: &WidePanel,
     ahead: Ahead,
 ) {
     let columns = linear.weights.columns;
@@ -283,25 +234,21 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, columns);
                 }
-                let sums = all_sums.add((row - rows.start) * COLUMNS);
+                let sums = all_sums.add((row - rows.start) * PANEL);
                 if is_first {
-                    *sums.cast() = [0.0_f32; $m * COLUMNS];
+                    *sums.cast() = [0.0_f32; $m * PANEL];
                 }
                 if is_last {
                     for m in 0..$m {
-                        ask_for_output(linear, pair[0], row + m);
+                        ask_for_output(linear, panel, row + m);
                     }
                 }
                 add::<T, OFFSETS, $m>(room, &inputs, blocks.clone(), sums, ahead.take());
                 // Right behind each tile: the next one is computed while the memory takes these.
                 if is_last {
                     for m in 0..$m {
-                        let sums = sums.add(m * COLUMNS).cast::<[f32; PANEL]>();
-                        linear.store(pair[0], row + m, &*sums);
-                        // A panel that stands in for a second one is stored once: its residual may be the output.
-                        if pair[1] != pair[0] {
-                            linear.store(pair[1], row + m, &*sums.add(1));
-                        }
+                        let sums = &*sums.add(m * PANEL).cast::<[f32; PANEL]>();
+                        linear.store(panel * PANEL, row + m, sums);
                     }
                 }
                 row += $m;
@@ -353,7 +300,7 @@ macro_rules! for_each_step {
 /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
 #[inline(always)]
 unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
-    room: &WidePanels,
+    room: &WidePanel,
     rows: &[&[QuantizedBlock]; M],
     blocks: Range<usize>,
     sums: *mut f32,
@@ -367,26 +314,26 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
         let first_offsets = room.first_offsets.base().cast::<f32>();
         let mut total = [T::load(sums); M];
         for m in 0..M {
-            total[m] = T::load(sums.add(m * COLUMNS));
+            total[m] = T::load(sums.add(m * PANEL));
         }
         for b in 0..blocks.len() {
             if let Some(ahead) = ahead {
                 ahead.ask(b);
             }
             let mut dots = [T::zero(); M];
-            let w = integers.add(b * STEPS * COLUMNS * 4);
+            let w = integers.add(b * STEPS * STEP_BYTES);
             let mut x = [std::ptr::null::<QuantizedBlock>(); M];
             for m in 0..M {
                 x[m] = rows[m].as_ptr().add(blocks.start + b);
             }
             for_each_step!(STEP, {
-                let w = T::weights(w.add(STEP * COLUMNS * 4));
+                let w = T::weights(w.add(STEP * STEP_BYTES));
                 for m in 0..M {
                     dots[m] = T::add_products::<{ 4 * STEP }>(dots[m], w, x[m]);
                 }
             });
-            let scale = T::load(scales.add(b * COLUMNS));
-            let offset = T::load(offsets.add(b * COLUMNS));
+            let scale = T::load(scales.add(b * PANEL));
+            let offset = T::load(offsets.add(b * PANEL));
             for m in 0..M {
                 let x = &*x[m];
                 total[m] = T::mul_add(T::floats(dots[m]), T::times(scale, x.scale), total[m]);
@@ -394,13 +341,13 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
                     total[m] = T::mul_add_one(offset, x.sum, total[m]);
                 }
                 if OFFSETS == 2 {
-                    let first = T::load(first_offsets.add(b * COLUMNS));
+                    let first = T::load(first_offsets.add(b * PANEL));
                     total[m] = T::mul_add_one(first, x.first_sum, total[m]);
                 }
             }
         }
         for m in 0..M {
-            T::store(total[m], sums.add(m * COLUMNS));
+            T::store(total[m], sums.add(m * PANEL));
         }
     }
 }
@@ -408,29 +355,30 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
 macro_rules! tile_with {
     (
-        $(#[$doc:meta])* $name:ident, $rows:literal rows, $features:literal, $integers:ty, $floats:ty;
+        $name:ident, $rows:literal rows, $features:literal, $($register:ty),*;
         $(fn $f:ident $(<const $n:ident>)?($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*
     ) => {
-        $(#[$doc])*
-        struct $name;
-
         impl Tile for $name {
             const ROWS: usize = $rows;
-            type Integers = $integers;
-            type Floats = $floats;
 
             #[target_feature(enable = $features)]
             unsafe fn all<const OFFSETS: usize>(
                 linear: &Linear<'_>,
                 x: &QuantizedRows,
-                pair: [usize; 2],
+                panel: usize,
                 rows: Range<usize>,
                 blocks: Range<usize>,
-                room: &WidePanels,
+                room: &WidePanel,
                 ahead: Ahead,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { all_tiles::<Self, OFFSETS>(linear, x, pair, rows, blocks, room, ahead) }
+                unsafe { all_tiles::<Self, OFFSETS>(linear, x, panel, rows, blocks, room, ahead) }
+            }
+
+            #[inline(always)]
+            unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel) {
+                // SAFETY: the caller's promise.
+                unsafe { $(widen::<W, $register>(groups, room);)* }
             }
 
             $(#[inline(always)]
@@ -443,12 +391,7 @@ macro_rules! tile_with {
 }
 
 tile_with! {
-    /// A register for each panel.
-    Avx2, 4 rows, "avx2,fma,f16c", [__m256i; 2], [__m256; 2];
-
-    fn zero() -> [__m256i; 2] {
-        [_mm256_setzero_si256(); 2]
-    }
+    Avx2, 4 rows, "avx2,fma,f16c", Eight<0>, Eight<1>;
 
     fn weights(p: *const u8) -> [__m256i; 2] {
         let p = p.cast::<__m256i>();
@@ -459,32 +402,6 @@ tile_with! {
         let x = pair(x.byte_add(OFFSET).cast());
         [add_products(sum[0], w[0], x), add_products(sum[1], w[1], x)]
     }
-
-    fn floats(integers: [__m256i; 2]) -> [__m256; 2] {
-        [_mm256_cvtepi32_ps(integers[0]), _mm256_cvtepi32_ps(integers[1])]
-    }
-
-    fn load(p: *const f32) -> [__m256; 2] {
-        [_mm256_load_ps(p), _mm256_load_ps(p.add(PANEL))]
-    }
-
-    fn store(values: [__m256; 2], p: *mut f32) {
-        _mm256_store_ps(p, values[0]);
-        _mm256_store_ps(p.add(PANEL), values[1]);
-    }
-
-    fn times(values: [__m256; 2], by: f32) -> [__m256; 2] {
-        let by = _mm256_set1_ps(by);
-        [_mm256_mul_ps(values[0], by), _mm256_mul_ps(values[1], by)]
-    }
-
-    fn mul_add(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
-        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
-    }
-
-    fn mul_add_one(a: [__m256; 2], b: f32, c: [__m256; 2]) -> [__m256; 2] {
-        Self::mul_add(a, [_mm256_set1_ps(b); 2], c)
-    }
 }
 
 vnni! {
@@ -493,12 +410,7 @@ vnni! {
 }
 
 tile_with! {
-    /// A register holds both panels.
-    Avx512, 8 rows, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", __m512i, __m512;
-
-    fn zero() -> __m512i {
-        _mm512_setzero_si512()
-    }
+    Avx512, 8 rows, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen;
 
     fn weights(p: *const u8) -> __m512i {
         _mm512_load_si512(p.cast())
@@ -506,29 +418,5 @@ tile_with! {
 
     fn add_products<const OFFSET>(sum: __m512i, w: __m512i, x: *const QuantizedBlock) -> __m512i {
         add_products_at::<OFFSET>(sum, w, x)
-    }
-
-    fn floats(integers: __m512i) -> __m512 {
-        _mm512_cvtepi32_ps(integers)
-    }
-
-    fn load(p: *const f32) -> __m512 {
-        _mm512_load_ps(p)
-    }
-
-    fn store(values: __m512, p: *mut f32) {
-        _mm512_store_ps(p, values);
-    }
-
-    fn times(values: __m512, by: f32) -> __m512 {
-        _mm512_mul_ps(values, _mm512_set1_ps(by))
-    }
-
-    fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 {
-        _mm512_fmadd_ps(a, b, c)
-    }
-
-    fn mul_add_one(a: __m512, b: f32, c: __m512) -> __m512 {
-        _mm512_fmadd_ps(a, _mm512_set1_ps(b), c)
     }
 }

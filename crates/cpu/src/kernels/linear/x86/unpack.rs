@@ -1,17 +1,17 @@
 //! Quantized weights as registers of 16-bit integers: one implementation per type, for few and for many rows alike.
 //!
-//! A register holds two columns of each of the eight rows of a panel, in the pairs that `place_of` puts side by side in
+//! A register holds two columns of each of its rows of a panel, in the pairs that `place_of` puts side by side in
 //! the activations. 16 bits hold every type's integers multiplied by their sub-scale (at most 128 * 32), and `madd` adds
 //! products with 15-bit activations in 32 bits: all exact.
 
 use super::pieces::*;
+use super::registers::Register;
 use crate::pack::PANEL;
 use crate::pack::layout::{
     Affine8, Iq4Nl, Iq4Xs, Layout, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
     Zero4,
 };
 use mettle_tensor::blocks::{iq4_nl, mxfp4};
-use std::arch::x86_64::*;
 
 /// A type's values as unsigned bytes.
 pub struct ByteValues {
@@ -19,42 +19,48 @@ pub struct ByteValues {
     pub bits: u32,
     /// What is to be taken from each.
     pub less: i32,
+    /// How many times too high sums of them are, sub-scales multiplied in.
+    pub times: u32,
 }
 
 pub trait Unpack: Layout {
-    const BYTES: ByteValues = ByteValues { bits: 0, less: 0 };
+    const BYTES: ByteValues = ByteValues {
+        bits: 0,
+        less: 0,
+        times: 1,
+    };
 
     /// Columns `8C..8C + 8` of a block as `BYTES` says.
     ///
     /// # Safety
     /// As for `eight`.
-    unsafe fn bytes<const C: usize>(_: *const u8) -> Pair {
+    unsafe fn bytes<R: Register, const C: usize>(_: *const u8) -> Pair<R> {
         unreachable!("{} has no bytes", Self::DTYPE)
     }
 
     /// Whether each half of the columns of a block of `BYTES` has a sub-scale.
     const SUB_SCALED: bool = false;
 
-    /// Sub-scales of the eight rows and a half of the columns.
+    /// Sub-scales of the rows and a half of the columns.
     ///
     /// # Safety
     /// As for `offsets`.
-    unsafe fn sub_scale(_: *const u8, _half: usize) -> __m256i {
+    unsafe fn sub_scale<R: Register>(_: *const u8, _half: usize) -> R::Integers {
         unreachable!("{} has no sub-scales", Self::DTYPE)
     }
 
-    /// Scales of the eight rows.
+    /// Scales of the rows.
     ///
     /// # Safety
-    /// `group` is a whole group in this type's layout and `block` one of its blocks; the processor has AVX2, FMA and F16C
-    /// (so for all).
-    unsafe fn scales(group: *const u8, block: *const u8) -> __m256;
+    /// `group` is a whole group in this type's layout and `block` one of its blocks; the processor has the register's
+    /// instructions (so for all).
+    unsafe fn scales<R: Register>(group: *const u8, block: *const u8) -> R::Floats;
 
-    /// Offsets of the eight rows and a half of the columns.
+    /// Offsets of the rows and a half of the columns.
     ///
     /// # Safety
     /// As for `scales`, and `half < 2`.
-    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize) -> __m256 {
+    unsafe fn offsets<R: Register>(_: *const u8, _: *const u8, _half: usize) -> R::Floats {
         unreachable!("{} has no offsets", Self::DTYPE)
     }
 
@@ -63,7 +69,7 @@ pub trait Unpack: Layout {
     ///
     /// # Safety
     /// As for `scales`, and `C < 4`.
-    unsafe fn eight<const C: usize>(block: *const u8) -> [__m256i; 4];
+    unsafe fn eight<R: Register, const C: usize>(block: *const u8) -> Columns<R>;
 }
 
 /// Values as unsigned bytes that are so much higher.
@@ -82,17 +88,20 @@ const fn raised(values: &[i8; 16], by: u8) -> [i8; 16] {
 /// # Safety
 /// As for `Unpack::scales`.
 #[inline(always)]
-pub unsafe fn both_offsets<W: Unpack>(group: *const u8, block: *const u8) -> (__m256, __m256) {
+pub unsafe fn both_offsets<W: Unpack, R: Register>(
+    group: *const u8,
+    block: *const u8,
+) -> (R::Floats, R::Floats) {
     // SAFETY: the caller's promise.
     unsafe {
-        let none = _mm256_setzero_ps();
+        let none = R::zeros();
         match W::OFFSETS {
             0 => (none, none),
-            1 => (W::offsets(group, block, 1), none),
+            1 => (W::offsets::<R>(group, block, 1), none),
             _ => {
-                let last = W::offsets(group, block, 1);
-                let first = W::offsets(group, block, 0);
-                (last, _mm256_sub_ps(first, last))
+                let last = W::offsets::<R>(group, block, 1);
+                let first = W::offsets::<R>(group, block, 0);
+                (last, R::sub(first, last))
             }
         }
     }
@@ -100,21 +109,22 @@ pub unsafe fn both_offsets<W: Unpack>(group: *const u8, block: *const u8) -> (__
 
 /// The methods of a type, each the caller's promise handed on.
 macro_rules! unpack {
-    ($type:ident {
+    ($type:ident, $r:ident {
         scales: |$g:pat_param, $b:pat_param| $scales:expr,
         $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
-        $(bytes: $bits:literal less $less:literal |$bb:ident, $bc:ident| $bytes:expr,)?
+        $(bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,)?
         $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
     }) => {
         impl Unpack for $type {
             $(const BYTES: ByteValues = ByteValues {
                 bits: $bits,
                 less: $less,
+                times: 1 $(* $times)?,
             };
 
             #[inline(always)]
-            unsafe fn bytes<const $bc: usize>($bb: *const u8) -> Pair {
+            unsafe fn bytes<$r: Register, const $bc: usize>($bb: *const u8) -> Pair<$r> {
                 // SAFETY: the caller's promise.
                 unsafe { $bytes }
             })?
@@ -122,25 +132,25 @@ macro_rules! unpack {
             $(const SUB_SCALED: bool = true;
 
             #[inline(always)]
-            unsafe fn sub_scale($sb: *const u8, $sh: usize) -> __m256i {
+            unsafe fn sub_scale<$r: Register>($sb: *const u8, $sh: usize) -> $r::Integers {
                 // SAFETY: the caller's promise.
                 unsafe { $sub_scale }
             })?
 
             #[inline(always)]
-            unsafe fn scales($g: *const u8, $b: *const u8) -> __m256 {
+            unsafe fn scales<$r: Register>($g: *const u8, $b: *const u8) -> $r::Floats {
                 // SAFETY: the caller's promise.
                 unsafe { $scales }
             }
 
             $(#[inline(always)]
-            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize) -> __m256 {
+            unsafe fn offsets<$r: Register>($og: *const u8, $ob: *const u8, $half: usize) -> $r::Floats {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
             })?
 
             #[inline(always)]
-            unsafe fn eight<const $c: usize>($block: *const u8) -> [__m256i; 4] {
+            unsafe fn eight<$r: Register, const $c: usize>($block: *const u8) -> Columns<$r> {
                 // SAFETY: the caller's promise.
                 unsafe { $eight }
             }
@@ -148,138 +158,148 @@ macro_rules! unpack {
     };
 }
 
-unpack!(Q4_0 {
-    scales: |_, block| halves(block),
-    eight: |block, C| widen_signed(minus(nibble_pair(block.add(Q4_0::NIBBLES), C), 8)),
-    bytes: 4 less 8 |block, C| nibble_pair(block.add(Q4_0::NIBBLES), C),
+unpack!(Q4_0, R {
+    scales: |_, block| R::halves(block),
+    eight: |block, C| widen_signed::<R>(minus::<R>(nibble_pair::<R>(block.add(Q4_0::NIBBLES), C), 8)),
+    bytes: 4 less 8 |block, C| nibble_pair::<R>(block.add(Q4_0::NIBBLES), C),
 });
 
-unpack!(Q4_1 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, C| nibbles(block.add(Q4_1::NIBBLES), C),
-    bytes: 4 less 0 |block, C| nibble_pair(block.add(Q4_1::NIBBLES), C),
+unpack!(Q4_1, R {
+    scales: |_, block| R::halves(block),
+    offsets: |_, block, _| R::halves(block.add(2 * PANEL)),
+    eight: |block, C| nibbles::<R>(block.add(Q4_1::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Q4_1::NIBBLES), C),
 });
 
-unpack!(Q5_0 {
-    scales: |_, block| halves(block),
-    eight: |block, C| widen_signed(minus(fives::<C>(block, Q5_0::NIBBLES, Q5_0::BITS), 16)),
-    bytes: 5 less 16 |block, C| fives::<C>(block, Q5_0::NIBBLES, Q5_0::BITS),
+unpack!(Q5_0, R {
+    scales: |_, block| R::halves(block),
+    eight: |block, C| widen_signed::<R>(minus::<R>(fives::<R, C>(block, Q5_0::NIBBLES, Q5_0::BITS), 16)),
+    bytes: 5 less 16 |block, C| fives::<R, C>(block, Q5_0::NIBBLES, Q5_0::BITS),
 });
 
-unpack!(Q5_1 {
-    scales: |_, block| halves(block),
-    offsets: |_, block, _| halves(block.add(2 * PANEL)),
-    eight: |block, C| widen_unsigned(fives::<C>(block, Q5_1::NIBBLES, Q5_1::BITS)),
-    bytes: 5 less 0 |block, C| fives::<C>(block, Q5_1::NIBBLES, Q5_1::BITS),
+unpack!(Q5_1, R {
+    scales: |_, block| R::halves(block),
+    offsets: |_, block, _| R::halves(block.add(2 * PANEL)),
+    eight: |block, C| widen_unsigned::<R>(fives::<R, C>(block, Q5_1::NIBBLES, Q5_1::BITS)),
+    bytes: 5 less 0 |block, C| fives::<R, C>(block, Q5_1::NIBBLES, Q5_1::BITS),
 });
 
-unpack!(Q8_0 {
-    scales: |_, block| halves(block),
-    eight: |block, C| widen_signed(byte_pair(block.add(Q8_0::VALUES), C)),
-    bytes: 8 less 128 |block, C| raise(byte_pair(block.add(Q8_0::VALUES), C)),
+unpack!(Q8_0, R {
+    scales: |_, block| R::halves(block),
+    eight: |block, C| widen_signed::<R>(byte_pair::<R>(block.add(Q8_0::VALUES), C)),
+    bytes: 8 less 128 |block, C| raise::<R>(byte_pair::<R>(block.add(Q8_0::VALUES), C)),
 });
 
-unpack!(Affine8 {
-    scales: |_, block| halves(block),
+unpack!(Affine8, R {
+    scales: |_, block| R::halves(block),
     offsets: |_, block, _| {
-        let lowered = _mm256_mul_ps(halves(block), _mm256_set1_ps(128.0));
-        _mm256_add_ps(lowered, halves(block.add(2 * PANEL)))
+        let lowered = R::mul(R::halves(block), R::of_floats(128.0));
+        R::add(lowered, R::halves(block.add(2 * PANEL)))
     },
-    eight: |block, C| widen_signed(byte_pair(block.add(Affine8::VALUES), C)),
-    bytes: 8 less 128 |block, C| raise(byte_pair(block.add(Affine8::VALUES), C)),
+    eight: |block, C| widen_signed::<R>(byte_pair::<R>(block.add(Affine8::VALUES), C)),
+    bytes: 8 less 128 |block, C| raise::<R>(byte_pair::<R>(block.add(Affine8::VALUES), C)),
 });
 
-unpack!(Zero4 {
-    scales: |_, block| halves(block),
+unpack!(Zero4, R {
+    scales: |_, block| R::halves(block),
     offsets: |_, block, _| {
-        let zeros = unsigned_bytes(block.add(Zero4::ZEROS));
-        negative(_mm256_mul_ps(halves(block), zeros))
+        let zeros = unsigned_bytes::<R>(block.add(Zero4::ZEROS));
+        R::negative(R::mul(R::halves(block), zeros))
     },
-    eight: |block, C| nibbles(block.add(Zero4::NIBBLES), C),
-    bytes: 4 less 0 |block, C| nibble_pair(block.add(Zero4::NIBBLES), C),
+    eight: |block, C| nibbles::<R>(block.add(Zero4::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Zero4::NIBBLES), C),
 });
 
-unpack!(Q2K {
-    scales: |group, _| halves(group),
+unpack!(Q2K, R {
+    scales: |group, _| R::halves(group),
     offsets: |group, block, half| {
-        let mins = _mm256_cvtepi32_ps(nibbles_of_half(block.add(Q2K::MINS), half));
-        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
+        let mins = R::floats(nibbles_of_half::<R>(block.add(Q2K::MINS), half));
+        R::mul(R::negative(R::halves(group.add(2 * PANEL))), mins)
     },
     eight: |block, C| {
-        let scales = sub_scales(block, 0);
-        let scales = if C < 2 {
-            scales
-        } else {
-            _mm256_srli_epi16::<4>(scales)
+        let scales = R::to_spread(block);
+        let bytes = R::chunk(block.add(Q2K::PAIRS), C % 2);
+        let (scales, bytes) = match C / 2 {
+            0 => (R::right::<4>(scales), bytes),
+            _ => (scales, R::right::<2>(bytes)),
         };
-        widen_scaled(bit_pairs(block.add(Q2K::PAIRS), C), low_nibbles(scales))
+        let mask = R::of_bytes(3);
+        let values = [R::and(bytes, mask), R::and(R::right::<4>(bytes), mask)];
+        widen_scaled::<R>(values, low_nibbles::<R>(scales))
     },
-    bytes: 2 less 0 |block, C| bit_pairs(block.add(Q2K::PAIRS), C),
-    sub_scale: |block, half| nibbles_of_half(block, half),
+    bytes: 4 less 0 times 4 |block, C| {
+        let bytes = R::chunk(block.add(Q2K::PAIRS), C % 2);
+        let mask = R::of_bytes(if C < 2 { 3 } else { 12 });
+        [R::and(bytes, mask), R::and(R::right::<4>(bytes), mask)]
+    },
+    sub_scale: |block, half| match half {
+        // The last half's values are four times as high.
+        0 => R::and(R::integers_right::<2>(R::unsigned(block)), R::of_integers(60)),
+        _ => R::and(R::unsigned(block), R::of_integers(15)),
+    },
 });
 
-unpack!(Q3K {
-    scales: |group, _| halves(group),
+unpack!(Q3K, R {
+    scales: |group, _| R::halves(group),
     offsets: |group, block, half| {
-        let lowered = _mm256_mul_ps(halves(group), _mm256_set1_ps(-4.0));
-        _mm256_mul_ps(lowered, signed_bytes(block.add(PANEL * half)))
+        let lowered = R::mul(R::halves(group), R::of_floats(-4.0));
+        R::mul(lowered, signed_bytes::<R>(block.add(PANEL * half)))
     },
-    eight: |block, C| widen_scaled(triples::<C>(block.add(Q3K::TRIPLES)), sub_scales(block, C)),
-    bytes: 3 less 0 |block, C| triples::<C>(block.add(Q3K::TRIPLES)),
-    sub_scale: |block, half| sub_scale_of_half(block, half),
+    eight: |block, C| widen_scaled::<R>(triples::<R, C>(block.add(Q3K::TRIPLES)), sub_scales::<R>(block, C)),
+    bytes: 3 less 0 |block, C| triples::<R, C>(block.add(Q3K::TRIPLES)),
+    sub_scale: |block, half| sub_scale_of_half::<R>(block, half),
 });
 
-unpack!(Q4K {
-    scales: |group, block| _mm256_mul_ps(halves(group), unsigned_bytes(block)),
+unpack!(Q4K, R {
+    scales: |group, block| R::mul(R::halves(group), unsigned_bytes::<R>(block)),
     offsets: |group, block, _| {
-        let mins = unsigned_bytes(block.add(PANEL));
-        _mm256_mul_ps(negative(halves(group.add(2 * PANEL))), mins)
+        let mins = unsigned_bytes::<R>(block.add(PANEL));
+        R::mul(R::negative(R::halves(group.add(2 * PANEL))), mins)
     },
-    eight: |block, C| nibbles(block.add(Q4K::NIBBLES), C),
-    bytes: 4 less 0 |block, C| nibble_pair(block.add(Q4K::NIBBLES), C),
+    eight: |block, C| nibbles::<R>(block.add(Q4K::NIBBLES), C),
+    bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Q4K::NIBBLES), C),
 });
 
-unpack!(Q5K {
-    scales: |group, block| Q4K::scales(group, block),
-    offsets: |group, block, half| Q4K::offsets(group, block, half),
-    eight: |block, C| widen_unsigned(fives::<C>(block, Q5K::NIBBLES, Q5K::BITS)),
-    bytes: 5 less 0 |block, C| fives::<C>(block, Q5K::NIBBLES, Q5K::BITS),
+unpack!(Q5K, R {
+    scales: |group, block| Q4K::scales::<R>(group, block),
+    offsets: |group, block, half| Q4K::offsets::<R>(group, block, half),
+    eight: |block, C| widen_unsigned::<R>(fives::<R, C>(block, Q5K::NIBBLES, Q5K::BITS)),
+    bytes: 5 less 0 |block, C| fives::<R, C>(block, Q5K::NIBBLES, Q5K::BITS),
 });
 
-unpack!(Q6K {
-    scales: |group, _| halves(group),
+unpack!(Q6K, R {
+    scales: |group, _| R::halves(group),
     eight: |block, C| {
-        let values = sixes(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C);
-        widen_signed_scaled(minus(values, 32), sub_scales(block, C))
+        let values = sixes::<R>(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C);
+        widen_signed_scaled::<R>(minus::<R>(values, 32), sub_scales::<R>(block, C))
     },
-    bytes: 6 less 32 |block, C| sixes(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C),
-    sub_scale: |block, half| sub_scale_of_half(block, half),
+    bytes: 6 less 32 |block, C| sixes::<R>(block.add(Q6K::NIBBLES), block.add(Q6K::PAIRS), C),
+    sub_scale: |block, half| sub_scale_of_half::<R>(block, half),
 });
 
-unpack!(Iq4Nl {
-    scales: |_, block| halves(block),
+unpack!(Iq4Nl, R {
+    scales: |_, block| R::halves(block),
     eight: |block, C| {
-        let numbers = nibble_pair(block.add(Iq4Nl::NIBBLES), C);
-        widen_signed(look_up(&iq4_nl::VALUES, numbers))
+        let numbers = nibble_pair::<R>(block.add(Iq4Nl::NIBBLES), C);
+        widen_signed::<R>(look_up::<R>(&iq4_nl::VALUES, numbers))
     },
-    bytes: 8 less 128 |block, C| look_up(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair(block.add(Iq4Nl::NIBBLES), C)),
+    bytes: 8 less 128 |block, C| look_up::<R>(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair::<R>(block.add(Iq4Nl::NIBBLES), C)),
 });
 
-unpack!(Iq4Xs {
-    scales: |group, block| _mm256_mul_ps(halves(group), signed_bytes(block)),
+unpack!(Iq4Xs, R {
+    scales: |group, block| R::mul(R::halves(group), signed_bytes::<R>(block)),
     eight: |block, C| {
-        let numbers = nibble_pair(block.add(Iq4Xs::NIBBLES), C);
-        widen_signed(look_up(&iq4_nl::VALUES, numbers))
+        let numbers = nibble_pair::<R>(block.add(Iq4Xs::NIBBLES), C);
+        widen_signed::<R>(look_up::<R>(&iq4_nl::VALUES, numbers))
     },
-    bytes: 8 less 128 |block, C| look_up(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair(block.add(Iq4Xs::NIBBLES), C)),
+    bytes: 8 less 128 |block, C| look_up::<R>(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair::<R>(block.add(Iq4Xs::NIBBLES), C)),
 });
 
-unpack!(Mxfp4 {
-    scales: |_, block| brain_halves(block),
+unpack!(Mxfp4, R {
+    scales: |_, block| R::brain_halves(block),
     eight: |block, C| {
-        let numbers = nibble_pair(block.add(Mxfp4::NIBBLES), C);
-        widen_signed(look_up(&mxfp4::DOUBLED, numbers))
+        let numbers = nibble_pair::<R>(block.add(Mxfp4::NIBBLES), C);
+        widen_signed::<R>(look_up::<R>(&mxfp4::DOUBLED, numbers))
     },
-    bytes: 5 less 16 |block, C| look_up(const { &raised(&mxfp4::DOUBLED, 16) }, nibble_pair(block.add(Mxfp4::NIBBLES), C)),
+    bytes: 5 less 16 |block, C| look_up::<R>(const { &raised(&mxfp4::DOUBLED, 16) }, nibble_pair::<R>(block.add(Mxfp4::NIBBLES), C)),
 });
