@@ -134,10 +134,19 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     unsafe {
         let mut sums = [R::zeros(); M];
         let mut b = 0;
+        // The next panel is asked for in the last pass over this one: what the first pass alone would read, it would wait for.
+        let is_last_of_several = R::FIRST > 0 && first + M == linear.rows;
         for group in bytes.chunks_exact(W::GROUP_BYTES) {
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                if is_last_of_several {
+                    for line in (0..W::GROUP_BYTES / W::GROUP_BLOCKS).step_by(64) {
+                        // May lie behind the last panel.
+                        let at = block.wrapping_add(weights.panel_bytes + line);
+                        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+                    }
+                }
                 // Four chains of additions for one row: what waits for long ones fills the processor's queues.
                 let mut chains = [[[R::zero(); 2]; 2]; M];
                 for_each_eight!(C, {
