@@ -135,12 +135,12 @@ fn check(config: &str, encoded: usize, rounding: f64) {
                 .collect::<Vec<_>>()
         };
         let difference = Difference::between(&rows(&found), &rows(&expected));
-        // Widening weights that take f32 changes nothing; others round activations to a part in 32512 of the largest
-        // in their block, which two layers and the head add up to 8e-4.
-        let allowed = if dtype.is_quantized() && dtype != DType::F8 {
-            rounding
-        } else {
-            f64::MIN_POSITIVE
+        // Widening weights that take f32 changes nothing, but for the order in which F8 is scaled and added; others round
+        // activations to a part in 32512 of the largest in their block, which two layers and the head add up to 8e-4.
+        let allowed = match dtype {
+            DType::F8 => rounding / 20.0,
+            _ if dtype.is_quantized() => rounding,
+            _ => f64::MIN_POSITIVE,
         };
         println!("{dtype}: {difference:?}");
         assert!(difference.max < allowed, "{dtype}: {difference:?}");
