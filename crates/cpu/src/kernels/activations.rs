@@ -27,6 +27,12 @@ pub struct QuantizedBlock {
 }
 
 impl QuantizedBlock {
+    /// As `first_sum`, of the last 16.
+    #[inline(always)]
+    pub fn last_sum(&self) -> f32 {
+        self.sum - self.first_sum
+    }
+
     /// The integer of a column.
     pub fn integer(&self, column: usize) -> i32 {
         order::get(&self.integers, column)

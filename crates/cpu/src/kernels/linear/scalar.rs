@@ -63,21 +63,29 @@ fn quantized<L: Layout>(panel: &[u8], r: usize, x: &[QuantizedBlock]) -> f32 {
     let mut sum = 0.0;
     let mut x = x.iter();
     for group in panel.chunks_exact(L::GROUP_BYTES) {
+        // Of types with two offsets: scaled once a group.
+        let (mut products, mut offsets) = (0.0, 0.0);
         let blocks = group[L::HEADER..].chunks_exact(L::BLOCK_BYTES);
         for (block, x) in blocks.zip(&mut x) {
             // Exact: 32 products of 13 bits with 15 bits stay below 2^31.
             let dot: i32 = (0..BLOCK)
                 .map(|c| L::integer(block, r, c) * x.integer(c))
                 .sum();
-            sum = (dot as f32).mul_add(L::scale(group, block, r) * x.scale, sum);
-            if L::OFFSETS > 0 {
-                let last = L::offset(group, block, r, 1);
-                sum = last.mul_add(x.sum, sum);
-                if L::OFFSETS == 2 {
-                    let first = L::offset(group, block, r, 0) - last;
-                    sum = first.mul_add(x.first_sum, sum);
-                }
+            let (dot, offset) = (dot as f32, |half| L::offset(group, block, r, half));
+            if L::OFFSETS == 2 {
+                products = dot.mul_add(x.scale, products);
+                offsets = offset(0).mul_add(x.first_sum, offsets);
+                offsets = offset(1).mul_add(x.last_sum(), offsets);
+                continue;
             }
+            sum = dot.mul_add(L::scale(group, block, r) * x.scale, sum);
+            if L::OFFSETS == 1 {
+                sum = offset(1).mul_add(x.sum, sum);
+            }
+        }
+        if L::OFFSETS == 2 {
+            sum = f32::mul_add(products, L::scale(group, &[], r), sum);
+            sum = f32::mul_add(offsets, L::offset_unit(group, r), sum);
         }
     }
     sum

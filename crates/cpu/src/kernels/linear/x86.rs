@@ -5,6 +5,7 @@ mod direct;
 mod one_row;
 mod pieces;
 mod registers;
+mod sums;
 mod tiled;
 mod unpack;
 

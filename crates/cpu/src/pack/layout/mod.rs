@@ -1,4 +1,7 @@
 //! Owns what a panel is made of: one file per type says how it is laid out, packed and read back.
+//!
+//! What lies in a block lies in the order in which kernels read it. A processor that reads ahead expects the next line: with
+//! the fifth bits behind the nibbles, and so read before their last, Q5_1 came at 27 GB/s instead of 33 (one Zen 4 core).
 
 mod affine8;
 mod bit_pairs;
@@ -53,7 +56,8 @@ pub trait Layout {
     const BLOCK_BYTES: usize;
     const GROUP_BLOCKS: usize = Self::DTYPE.block_len() / BLOCK;
     const GROUP_BYTES: usize = Self::HEADER + Self::GROUP_BLOCKS * Self::BLOCK_BYTES;
-    /// Offsets of a block and row: none, one, or one for each half of the columns.
+    /// Offsets of a block and row: none, one, or one for each half of the columns. With two, they are multiples of the
+    /// group's unit, and scales are the group's too: kernels add up a group before they scale it.
     const OFFSETS: usize = 0;
 
     /// Packs one block of the file for each row.
@@ -68,12 +72,21 @@ pub trait Layout {
         unreachable!("{} has no offsets", Self::DTYPE)
     }
 
+    /// What two offsets are multiples of.
+    fn offset_unit(_group: &[u8], _row: usize) -> f32 {
+        unreachable!("{} has no unit of offsets", Self::DTYPE)
+    }
+
     /// The exact value of a column, as the file's format defines it.
     fn value(group: &[u8], block: &[u8], row: usize, column: usize) -> f32 {
         let value = Self::scale(group, block, row) * Self::integer(block, row, column) as f32;
         match Self::OFFSETS {
             0 => value,
-            _ => value + Self::offset(group, block, row, column / 16),
+            1 => value + Self::offset(group, block, row, column / 16),
+            _ => {
+                let offset = Self::offset(group, block, row, column / 16);
+                value + Self::offset_unit(group, row) * offset
+            }
         }
     }
 }

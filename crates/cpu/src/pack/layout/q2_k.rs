@@ -52,9 +52,12 @@ impl Layout for Q2K {
         half_at(group, row)
     }
 
-    fn offset(group: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
-        let min = block[Q2K::MINS + row] >> (4 * half) & 15;
-        -(half_at(group, PANEL + row) * min as f32)
+    fn offset(_: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
+        (block[Q2K::MINS + row] >> (4 * half) & 15) as f32
+    }
+
+    fn offset_unit(group: &[u8], row: usize) -> f32 {
+        -half_at(group, PANEL + row)
     }
 }
 

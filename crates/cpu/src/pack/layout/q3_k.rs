@@ -37,8 +37,11 @@ impl Layout for Q3K {
         half_at(group, row)
     }
 
-    fn offset(group: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
-        let scale = sub_scales::get(block, row, 16 * half) as i8;
-        half_at(group, row) * -4.0 * scale as f32
+    fn offset(_: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
+        (sub_scales::get(block, row, 16 * half) as i8) as f32
+    }
+
+    fn offset_unit(group: &[u8], row: usize) -> f32 {
+        half_at(group, row) * -4.0
     }
 }

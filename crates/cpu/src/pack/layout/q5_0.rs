@@ -1,4 +1,4 @@
-//! Q5_0 panels: 16 scales, nibbles, then fifth bits.
+//! Q5_0 panels: 16 scales, fifth bits, then nibbles.
 
 use super::{Layout, bits, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;
@@ -8,13 +8,13 @@ use mettle_tensor::blocks::q5_0::five_bits;
 pub struct Q5_0;
 
 impl Q5_0 {
-    pub const NIBBLES: usize = 2 * PANEL;
-    pub const BITS: usize = Q5_0::NIBBLES + nibbles::BYTES;
+    pub const BITS: usize = 2 * PANEL;
+    pub const NIBBLES: usize = Q5_0::BITS + bits::BYTES;
 }
 
 impl Layout for Q5_0 {
     const DTYPE: DType = DType::Q5_0;
-    const BLOCK_BYTES: usize = Q5_0::BITS + bits::BYTES;
+    const BLOCK_BYTES: usize = Q5_0::NIBBLES + nibbles::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
         copy_halves(blocks, 0, out);

@@ -1,4 +1,4 @@
-//! Q5_1 panels: 16 scales, 16 minima, nibbles, then fifth bits.
+//! Q5_1 panels: 16 scales, 16 minima, fifth bits, then nibbles.
 
 use super::{Layout, bits, copy_halves, half_at, nibbles};
 use crate::pack::PANEL;
@@ -8,13 +8,13 @@ use mettle_tensor::blocks::q5_0::five_bits;
 pub struct Q5_1;
 
 impl Q5_1 {
-    pub const NIBBLES: usize = 4 * PANEL;
-    pub const BITS: usize = Q5_1::NIBBLES + nibbles::BYTES;
+    pub const BITS: usize = 4 * PANEL;
+    pub const NIBBLES: usize = Q5_1::BITS + bits::BYTES;
 }
 
 impl Layout for Q5_1 {
     const DTYPE: DType = DType::Q5_1;
-    const BLOCK_BYTES: usize = Q5_1::BITS + bits::BYTES;
+    const BLOCK_BYTES: usize = Q5_1::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

@@ -1,4 +1,4 @@
-//! Q5_K panels of 256 columns: as Q4_K, with fifth bits after the nibbles of each block.
+//! Q5_K panels of 256 columns: as Q4_K, with fifth bits before the nibbles of each block.
 
 use super::q4_k::pack_scales_and_mins;
 use super::{Layout, Q4K, bits, copy_halves, nibbles};
@@ -9,14 +9,14 @@ use mettle_tensor::blocks::q5_k;
 pub struct Q5K;
 
 impl Q5K {
-    pub const NIBBLES: usize = Q4K::NIBBLES;
-    pub const BITS: usize = Q5K::NIBBLES + nibbles::BYTES;
+    pub const BITS: usize = Q4K::NIBBLES;
+    pub const NIBBLES: usize = Q5K::BITS + bits::BYTES;
 }
 
 impl Layout for Q5K {
     const DTYPE: DType = DType::Q5_K;
     const HEADER: usize = Q4K::HEADER;
-    const BLOCK_BYTES: usize = Q5K::BITS + bits::BYTES;
+    const BLOCK_BYTES: usize = Q5K::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

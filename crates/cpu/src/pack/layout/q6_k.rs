@@ -1,4 +1,4 @@
-//! Q6_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales, nibbles and bit pairs.
+//! Q6_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales, bit pairs and nibbles.
 
 use super::{Layout, bit_pairs, copy_halves, half_at, nibbles, sub_scales};
 use crate::pack::PANEL;
@@ -8,14 +8,14 @@ use mettle_tensor::blocks::q6_k;
 pub struct Q6K;
 
 impl Q6K {
-    pub const NIBBLES: usize = sub_scales::BYTES;
-    pub const PAIRS: usize = Q6K::NIBBLES + nibbles::BYTES;
+    pub const PAIRS: usize = sub_scales::BYTES;
+    pub const NIBBLES: usize = Q6K::PAIRS + bit_pairs::BYTES;
 }
 
 impl Layout for Q6K {
     const DTYPE: DType = DType::Q6_K;
     const HEADER: usize = 2 * PANEL;
-    const BLOCK_BYTES: usize = Q6K::PAIRS + bit_pairs::BYTES;
+    const BLOCK_BYTES: usize = Q6K::NIBBLES + nibbles::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
         let (header, out) = out.split_at_mut(Q6K::HEADER);

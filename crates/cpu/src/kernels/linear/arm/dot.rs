@@ -74,7 +74,7 @@ impl Dot for Words {
     }
 }
 
-/// With dotprod: four columns of four rows an instruction. Sums of the high bytes of both halves of a panel, then of the
+/// With dotprod: four columns of four rows an instruction. Sums of the high bytes of both four rows of eight, then of the
 /// low bytes.
 pub struct Bytes;
 

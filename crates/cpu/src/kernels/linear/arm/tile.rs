@@ -70,17 +70,40 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
         }
         let mut b = 0;
         for group in groups.chunks_exact(W::GROUP_BYTES) {
+            // Of types with two offsets: scaled once a group.
+            let mut products_of_group = [[[vdupq_n_f32(0.0); 2]; HALVES]; M];
+            let mut offsets_of_group = [[[vdupq_n_f32(0.0); 2]; HALVES]; M];
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
                 for h in 0..HALVES {
                     let r = r + HALF * h;
                     let dots = products::<W, D, M>(block, r, rows, b);
+                    if W::OFFSETS == 2 {
+                        let firsts = W::offsets(group.as_ptr(), block, 0, r);
+                        let lasts = W::offsets(group.as_ptr(), block, 1, r);
+                        for m in 0..M {
+                            let x = &*rows[m].add(b);
+                            for i in 0..2 {
+                                let (products, offsets) = (
+                                    &mut products_of_group[m][h][i],
+                                    &mut offsets_of_group[m][h][i],
+                                );
+                                *products =
+                                    vfmaq_n_f32(*products, vcvtq_f32_s32(dots[m][i]), x.scale);
+                                *offsets = vfmaq_n_f32(*offsets, firsts[i], x.first_sum);
+                                *offsets = vfmaq_n_f32(*offsets, lasts[i], x.last_sum());
+                            }
+                        }
+                        continue;
+                    }
                     let scale = W::scales(group.as_ptr(), block, r);
-                    let [offset, first] = W::both_offsets(group.as_ptr(), block, r);
+                    let offset = match W::OFFSETS {
+                        0 => [vdupq_n_f32(0.0); 2],
+                        _ => W::offsets(group.as_ptr(), block, 1, r),
+                    };
                     for m in 0..M {
                         // The block's scale, and the sum that offsets take.
                         let x = vld1_f32(&raw const (*rows[m].add(b)).scale);
-                        let first_sum = (*rows[m].add(b)).first_sum;
                         for i in 0..2 {
                             let dot = vcvtq_f32_s32(dots[m][i]);
                             let scale = vmulq_lane_f32::<0>(scale[i], x);
@@ -88,14 +111,25 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
                             if W::OFFSETS > 0 {
                                 total = vfmaq_lane_f32::<1>(total, offset[i], x);
                             }
-                            if W::OFFSETS == 2 {
-                                total = vfmaq_n_f32(total, first[i], first_sum);
-                            }
                             totals[m][h][i] = total;
                         }
                     }
                 }
                 b += 1;
+            }
+            if W::OFFSETS == 2 {
+                for h in 0..HALVES {
+                    let r = r + HALF * h;
+                    let scales = W::scales(group.as_ptr(), group.as_ptr(), r);
+                    let units = W::offset_units(group.as_ptr(), r);
+                    for m in 0..M {
+                        for i in 0..2 {
+                            let total =
+                                vfmaq_f32(totals[m][h][i], products_of_group[m][h][i], scales[i]);
+                            totals[m][h][i] = vfmaq_f32(total, offsets_of_group[m][h][i], units[i]);
+                        }
+                    }
+                }
             }
         }
         for m in 0..M {

@@ -32,28 +32,12 @@ pub trait Unpack: Groups {
         unreachable!("this type has none")
     }
 
-    /// What is added to a row's sum for the offsets: times the sum of all integers, and of the first half's.
+    /// What two offsets are multiples of.
     ///
     /// # Safety
     /// As for `scales`.
-    #[inline(always)]
-    unsafe fn both_offsets(group: *const u8, block: *const u8, r: usize) -> [Eight; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let none = [vdupq_n_f32(0.0); 2];
-            match Self::OFFSETS {
-                0 => [none, none],
-                1 => [Self::offsets(group, block, 1, r), none],
-                _ => {
-                    let last = Self::offsets(group, block, 1, r);
-                    let first = Self::offsets(group, block, 0, r);
-                    [
-                        last,
-                        [vsubq_f32(first[0], last[0]), vsubq_f32(first[1], last[1])],
-                    ]
-                }
-            }
-        }
+    unsafe fn offset_units(_: *const u8, _r: usize) -> Eight {
+        unreachable!("this type has none")
     }
 
     /// Columns `8c..8c + 8` of a block, as `Columns` says.
@@ -106,6 +90,7 @@ macro_rules! unpack {
     ($type:ident {
         scales: |$g:pat_param, $b:pat_param, $sr:ident| $scales:expr,
         $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param, $or:ident| $offsets:expr,)?
+        $(offset_units: |$ug:ident, $our:ident| $units:expr,)?
         $(sub_scales: |$sb:ident, $sub_half:ident, $ur:ident| $sub_scales:expr,)?
         eight: |$block:ident, $c:ident, $r:ident| $eight:expr,
     }) => {
@@ -122,6 +107,12 @@ macro_rules! unpack {
             unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize, $or: usize) -> Eight {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
+            })?
+
+            $(#[inline(always)]
+            unsafe fn offset_units($ug: *const u8, $our: usize) -> Eight {
+                // SAFETY: the caller's promise.
+                unsafe { $units }
             })?
 
             $(#[inline(always)]
@@ -193,10 +184,8 @@ unpack!(Zero4 {
 
 unpack!(Q2K {
     scales: |group, _, r| halves(group, r),
-    offsets: |group, block, half, r| {
-        let mins = nibbles_of(block.add(Q2K::MINS), half == 1, r);
-        negative(times(halves(group.add(2 * PANEL), r), widened(mins)))
-    },
+    offsets: |_, block, half, r| widened(nibbles_of(block.add(Q2K::MINS), half == 1, r)),
+    offset_units: |group, r| negative(halves(group.add(2 * PANEL), r)),
     eight: |block, c, r| {
         // At most 3 * 15: a byte holds the product.
         let scales = nibbles_of(block, c < 2, r);
@@ -211,10 +200,10 @@ unpack!(Q2K {
 
 unpack!(Q3K {
     scales: |group, _, r| halves(group, r),
-    offsets: |group, block, half, r| {
-        let lowered = halves(group, r);
-        let lowered = [vmulq_n_f32(lowered[0], -4.0), vmulq_n_f32(lowered[1], -4.0)];
-        times(lowered, signed_bytes(block.add(PANEL * half), r))
+    offsets: |_, block, half, r| signed_bytes(block.add(PANEL * half), r),
+    offset_units: |group, r| {
+        let scales = halves(group, r);
+        [vmulq_n_f32(scales[0], -4.0), vmulq_n_f32(scales[1], -4.0)]
     },
     sub_scales: |block, half, r| signed_scales(block, half, r),
     eight: |block, c, r| minus(triples(block.add(Q3K::TRIPLES), c, r), 0),

@@ -9,7 +9,7 @@ use mettle_plan::BackendError;
 use std::arch::aarch64::*;
 use std::marker::PhantomData;
 
-/// Blocks that are unpacked at a time, whole groups of any type: 28 KB, in first-level caches of 64 KB and more.
+/// Blocks that are unpacked at a time, whole groups of any type: 30 KB, in first-level caches of 64 KB and more.
 pub const CHUNK: usize = 64;
 
 /// Rows that go over one chunk.
@@ -18,10 +18,11 @@ pub const ROWS: usize = 128;
 /// Rows that are unpacked at a time: what registers hold.
 pub const HALF: usize = 8;
 
-/// Parts of a block of so many rows: integers, scales, two sets of offsets, two of sub-scales.
+/// Parts of a block of so many rows: integers, scales, two sets of offsets and their units, two of sub-scales.
 const SCALES: usize = BLOCK * HALF;
 const OFFSETS: usize = SCALES + 4 * HALF;
-const SUB_SCALES: usize = OFFSETS + 2 * 4 * HALF;
+const UNITS: usize = OFFSETS + 2 * 4 * HALF;
+const SUB_SCALES: usize = UNITS + 4 * HALF;
 const BYTES: usize = SUB_SCALES + 2 * 4 * HALF;
 
 /// One thread's unpacked weights, and its sums that wait between one chunk and the next.
@@ -68,14 +69,13 @@ impl WidePanel {
                             vst1q_s8(out.add(64 * c + 16 * i).cast(), w[i]);
                         }
                     }
-                    let scale = W::scales(group.as_ptr(), block, r);
-                    let offsets = W::both_offsets(group.as_ptr(), block, r);
-                    for i in 0..2 {
-                        vst1q_f32(out.add(SCALES + 16 * i).cast(), scale[i]);
-                        for (which, offset) in offsets.iter().enumerate() {
-                            let place = OFFSETS + 32 * which + 16 * i;
-                            vst1q_f32(out.add(place).cast(), offset[i]);
-                        }
+                    store(W::scales(group.as_ptr(), block, r), out.add(SCALES));
+                    for half in 2 - W::OFFSETS..2 {
+                        let offsets = W::offsets(group.as_ptr(), block, half, r);
+                        store(offsets, out.add(OFFSETS + 32 * half));
+                    }
+                    if W::OFFSETS == 2 {
+                        store(W::offset_units(group.as_ptr(), r), out.add(UNITS));
                     }
                     for half in 0..if W::HAS_SUB_SCALES { 2 } else { 0 } {
                         let scales = W::sub_scales(block, half, r);
@@ -92,12 +92,23 @@ impl WidePanel {
     }
 }
 
+/// # Safety
+/// There is room for eight floats.
+#[inline(always)]
+unsafe fn store(values: Eight, out: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        vst1q_f32(out.cast(), values[0]);
+        vst1q_f32(out.add(16).cast(), values[1]);
+    }
+}
+
 /// Blocks of `W` as `WidePanel` holds them.
 pub struct Wide<W>(PhantomData<W>);
 
 impl<W: Unpack> Groups for Wide<W> {
-    const GROUP_BLOCKS: usize = 1;
-    const GROUP_BYTES: usize = BYTES;
+    const GROUP_BLOCKS: usize = W::GROUP_BLOCKS;
+    const GROUP_BYTES: usize = W::GROUP_BLOCKS * BYTES;
     const HEADER: usize = 0;
     const BLOCK_BYTES: usize = BYTES;
     const OFFSETS: usize = W::OFFSETS;
@@ -114,14 +125,16 @@ impl<W: Unpack> Unpack for Wide<W> {
     }
 
     #[inline(always)]
-    unsafe fn both_offsets(_: *const u8, block: *const u8, _: usize) -> [Eight; 2] {
+    unsafe fn offsets(_: *const u8, block: *const u8, half: usize, _: usize) -> Eight {
         // SAFETY: the caller's promise.
-        unsafe {
-            [
-                floats(block.add(OFFSETS).cast(), 0),
-                floats(block.add(OFFSETS).cast(), HALF),
-            ]
-        }
+        unsafe { floats(block.add(OFFSETS + 32 * half).cast(), 0) }
+    }
+
+    #[inline(always)]
+    unsafe fn offset_units(group: *const u8, _: usize) -> Eight {
+        // A group starts with its first block.
+        // SAFETY: the caller's promise.
+        unsafe { floats(group.add(UNITS).cast(), 0) }
     }
 
     #[inline(always)]

@@ -2,7 +2,8 @@
 //! written nowhere.
 
 use super::registers::{Eight, Register, Sixteen};
-use super::unpack::{Unpack, both_offsets};
+use super::sums::{Factors, Sums};
+use super::unpack::Unpack;
 use super::{add_products, for_each_eight, pair, vnni};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::linear::Linear;
@@ -132,7 +133,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     }
     // SAFETY: `group` is a whole group of blocks in this type's layout, and rows have as many blocks as the panel.
     unsafe {
-        let mut sums = [R::zeros(); M];
+        let mut sums = [Sums::<R>::new(); M];
         let mut b = 0;
         // The next panel is asked for in the last pass over this one: what the first pass alone would read, it would wait for.
         let is_last_of_several = R::FIRST > 0 && first + M == linear.rows;
@@ -165,24 +166,24 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
                         dots[m] = R::plus(dots[m], others);
                     }
                 }
-                let scale = W::scales::<R>(group, block);
-                let (offset, first) = both_offsets::<W, R>(group, block);
                 for m in 0..M {
                     let x = &*rows[m].as_ptr().add(b);
-                    let scale = R::mul(scale, R::of_floats(x.scale));
-                    sums[m] = R::mul_add(R::floats(dots[m]), scale, sums[m]);
-                    if W::OFFSETS > 0 {
-                        sums[m] = R::mul_add(offset, R::of_floats(x.sum), sums[m]);
-                    }
-                    if W::OFFSETS == 2 {
-                        sums[m] = R::mul_add(first, R::of_floats(x.first_sum), sums[m]);
-                    }
+                    let factors = Factors {
+                        scale: x.scale,
+                        sum: x.sum,
+                        first_sum: x.first_sum,
+                        last_sum: x.last_sum(),
+                    };
+                    sums[m].add::<W>(dots[m], group, block, factors);
                 }
                 b += 1;
             }
+            for m in 0..M {
+                sums[m].end_group::<W>(group, 1);
+            }
         }
         for (m, sum) in sums.into_iter().enumerate() {
-            R::finish(sum, linear, panel, first + m);
+            R::finish(sum.all(), linear, panel, first + m);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! One row: its integers are split into two bytes, once for all panels, and multiplied with weights that stay bytes. Half
 //! as many steps of unpacking as for 16 bits, and the same exact sums.
 
-use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
-use super::unpack::{Unpack, both_offsets};
+use super::registers::{Eight, Register, Sixteen};
+use super::sums::{Factors, Sums};
+use super::unpack::Unpack;
 use super::{pair, vnni};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedBlock;
@@ -13,8 +14,8 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// A block of activations: an integer is `128 * high + low`. As large as `QuantizedBlock`: a row should leave a first-level
-/// cache room for a panel that passes through.
+/// A block of activations: an integer is `128 * high + low`. Hardly larger than `QuantizedBlock`: a row should leave a
+/// first-level cache room for a panel that passes through.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct SplitBlock {
@@ -23,6 +24,7 @@ struct SplitBlock {
     scale: f32,
     sum: f32,
     first_sum: f32,
+    last_sum: f32,
 }
 
 /// The sums of the integers of a block's halves, for values that something is taken from.
@@ -82,7 +84,8 @@ impl SplitRow {
                     sums[half] = sum(x);
                 }
             }
-            (out.scale, out.sum, out.first_sum) = (block.scale, block.sum, block.first_sum);
+            (out.scale, out.sum) = (block.scale, block.sum);
+            (out.first_sum, out.last_sum) = (block.first_sum, block.last_sum());
         }
     }
 }
@@ -107,30 +110,25 @@ unsafe fn sum(integers: __m256i) -> i32 {
 type HalfDots<R> = [[<R as Register>::Integers; 2]; 2];
 
 trait ByteDot: Register {
-    /// Weights are four columns of each row in a register, and have up to `BITS` bits: 5 or more.
-    ///
     /// # Safety
-    /// The processor has the instructions.
-    unsafe fn halves_of<const BITS: u32>(
-        w: [[Self::Integers; 4]; 2],
-        x: &SplitBlock,
-    ) -> HalfDots<Self>;
+    /// `block` is one in this type's layout; the processor has the instructions.
+    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self>;
 }
 
 impl<const HALF: usize> ByteDot for Eight<HALF> {
     #[inline(always)]
-    unsafe fn halves_of<const BITS: u32>(
-        w: [[__m256i; 4]; 2],
-        x: &SplitBlock,
-    ) -> [[__m256i; 2]; 2] {
+    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self> {
         // SAFETY: the caller's promise; 16 bytes of a half are there.
         unsafe {
             let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
+            let ([a, b], [c, d]) = (W::bytes::<Self, 0>(block), W::bytes::<Self, 1>(block));
+            let ([e, f], [g, h]) = (W::bytes::<Self, 2>(block), W::bytes::<Self, 3>(block));
+            let (first, last) = ([a, b, c, d], [e, f, g, h]);
             [
-                [sixteen::<BITS>(w[0], high), sixteen::<BITS>(w[0], low)],
+                [sixteen::<W>(first, high), sixteen::<W>(first, low)],
                 [
-                    sixteen::<BITS>(w[1], high.add(16)),
-                    sixteen::<BITS>(w[1], low.add(16)),
+                    sixteen::<W>(last, high.add(16)),
+                    sixteen::<W>(last, low.add(16)),
                 ],
             ]
         }
@@ -140,7 +138,7 @@ impl<const HALF: usize> ByteDot for Eight<HALF> {
 /// # Safety
 /// The processor has AVX2; 16 bytes can be read.
 #[inline(always)]
-unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
+unsafe fn sixteen<W: Unpack>(w: [__m256i; 4], x: *const i8) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
         let x = x.cast::<i16>();
@@ -154,7 +152,7 @@ unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
             _mm256_maddubs_epi16(w[3], pair(x.add(6))),
         );
         // Two products of 5 bits with 7, four times, are below 2^15; of 6 bits only twice.
-        if BITS <= 5 {
+        if W::BYTES.bits <= 5 {
             return _mm256_madd_epi16(_mm256_add_epi16(first, last), ones);
         }
         _mm256_add_epi32(
@@ -166,27 +164,33 @@ unsafe fn sixteen<const BITS: u32>(w: [__m256i; 4], x: *const i8) -> __m256i {
 
 impl ByteDot for Sixteen {
     #[inline(always)]
-    unsafe fn halves_of<const BITS: u32>(
-        w: [[__m512i; 4]; 2],
-        x: &SplitBlock,
-    ) -> [[__m512i; 2]; 2] {
-        // In turn: each waits for the one four before it, and what waits long fills the processor's queues.
-        macro_rules! steps {
-            ($dots:ident, $($i:literal)*) => {
-                $(
-                    for half in 0..2 {
-                        let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
-                        let (high, low) = (high.add(16 * half), low.add(16 * half));
-                        $dots[half][0] = add_bytes_at::<{ 4 * $i }>($dots[half][0], w[half][$i], high);
-                        $dots[half][1] = add_bytes_at::<{ 4 * $i }>($dots[half][1], w[half][$i], low);
-                    }
-                )*
+    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self> {
+        // In turn: each waits for the one four before it, and what waits long fills the processor's queues. Columns 8C.. of
+        // the first half and of the last.
+        macro_rules! fours {
+            ($dots:ident, $first:ident, $last:ident, $c:literal, $i:literal) => {
+                $dots[0][0] =
+                    add_bytes_at::<{ HIGH + 8 * $c + 4 * $i }>($dots[0][0], $first[$i], x);
+                $dots[0][1] = add_bytes_at::<{ LOW + 8 * $c + 4 * $i }>($dots[0][1], $first[$i], x);
+                $dots[1][0] =
+                    add_bytes_at::<{ HIGH + 16 + 8 * $c + 4 * $i }>($dots[1][0], $last[$i], x);
+                $dots[1][1] =
+                    add_bytes_at::<{ LOW + 16 + 8 * $c + 4 * $i }>($dots[1][1], $last[$i], x);
             };
         }
-        // SAFETY: the caller's promise; 16 bytes of a half are there.
+        const HIGH: usize = std::mem::offset_of!(SplitBlock, high);
+        const LOW: usize = std::mem::offset_of!(SplitBlock, low);
+        // SAFETY: the caller's promise.
         unsafe {
             let mut dots = [[_mm512_setzero_si512(); 2]; 2];
-            steps!(dots, 0 1 2 3);
+            let first = W::bytes::<Self, 0>(block);
+            let second = W::bytes::<Self, 1>(block);
+            let third = W::bytes::<Self, 2>(block);
+            fours!(dots, first, third, 0, 0);
+            fours!(dots, first, third, 0, 1);
+            let fourth = W::bytes::<Self, 3>(block);
+            fours!(dots, second, fourth, 1, 0);
+            fours!(dots, second, fourth, 1, 1);
             dots
         }
     }
@@ -194,7 +198,7 @@ impl ByteDot for Sixteen {
 
 vnni! {
     /// 16 times four weights, and four bytes.
-    add_bytes_at: "vpdpbusd", "1to16", zmm_reg, __m512i, i8
+    add_bytes_at: "vpdpbusd", "1to16", zmm_reg, __m512i, SplitBlock
 }
 
 /// # Safety
@@ -202,7 +206,7 @@ vnni! {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Avx2>(linear, x, panels) }
+    unsafe { all::<W, (Sums<Eight<0>>, Sums<Eight<1>>)>(linear, x, panels) }
 }
 
 /// # Safety
@@ -210,7 +214,7 @@ pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<u
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Avx512>(linear, x, panels) }
+    unsafe { all::<W, Sums<Sixteen>>(linear, x, panels) }
 }
 
 /// A block of the row, and where the weights that it is multiplied with lie.
@@ -222,41 +226,91 @@ struct Step<'a> {
     half_sums: &'a HalfSums,
 }
 
-trait OneRow: Panel {
+/// A row's sums in all the registers that a panel takes.
+trait OneRow {
+    /// # Safety
+    /// The processor has the instructions (so for all).
+    unsafe fn new() -> Self;
+
     /// Adds a block's products.
     ///
     /// # Safety
-    /// The weights are there in this type's layout; the processor has the instructions.
-    unsafe fn add<W: Unpack>(sums: &mut Self::Floats, step: Step<'_>);
+    /// The weights are there in this type's layout.
+    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>);
+
+    /// # Safety
+    /// As for `add`.
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8);
+
+    fn lanes(self) -> [f32; PANEL];
 }
 
-impl OneRow for Avx2 {
+impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
     #[inline(always)]
-    unsafe fn add<W: Unpack>(sums: &mut [__m256; 2], step: Step<'_>) {
+    unsafe fn new() -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { (Sums::new(), Sums::new()) }
+    }
+
+    #[inline(always)]
+    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
         // SAFETY: the caller's promise.
         unsafe {
-            sums[0] = add_block::<W, Eight<0>>(sums[0], step);
-            sums[1] = add_block::<W, Eight<1>>(sums[1], step);
+            add_block::<W, _>(&mut self.0, step);
+            add_block::<W, _>(&mut self.1, step);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.end_group::<W>(group, W::BYTES.times);
+            self.1.end_group::<W>(group, W::BYTES.times);
+        }
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> [f32; PANEL] {
+        // SAFETY: any bits are floats, and these are as many.
+        unsafe { std::mem::transmute([self.0.all(), self.1.all()]) }
     }
 }
 
-impl OneRow for Avx512 {
+impl OneRow for Sums<Sixteen> {
     #[inline(always)]
-    unsafe fn add<W: Unpack>(sums: &mut __m512, step: Step<'_>) {
+    unsafe fn new() -> Self {
         // SAFETY: the caller's promise.
-        unsafe { *sums = add_block::<W, Sixteen>(*sums, step) };
+        unsafe { Sums::new() }
+    }
+
+    #[inline(always)]
+    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { add_block::<W, _>(self, step) };
+    }
+
+    #[inline(always)]
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.end_group::<W>(group, W::BYTES.times) };
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> [f32; PANEL] {
+        // SAFETY: any bits are floats, and these are as many.
+        unsafe { std::mem::transmute(self.all()) }
     }
 }
 
 #[inline(always)]
-unsafe fn all<W: Unpack, P: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
     assert!(linear.rows == 1 && linear.weights.columns <= x.columns);
     // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
     // blocks as a panel.
     unsafe {
         for panel in panels {
-            let mut sums = P::zeros();
+            let mut sums = S::new();
             let mut half_sums = x.half_sums.base().cast::<HalfSums>();
             let mut x = x.blocks.base().cast::<SplitBlock>();
             for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
@@ -268,11 +322,12 @@ unsafe fn all<W: Unpack, P: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
                         x: &*x,
                         half_sums: &*half_sums,
                     };
-                    P::add::<W>(&mut sums, step);
+                    sums.add::<W>(step);
                     (x, half_sums) = (x.add(1), half_sums.add(1));
                 }
+                sums.end_group::<W>(group);
             }
-            linear.store(panel * PANEL, 0, &P::lanes(sums));
+            linear.store(panel * PANEL, 0, &sums.lanes());
         }
     }
 }
@@ -280,28 +335,20 @@ unsafe fn all<W: Unpack, P: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
 /// # Safety
 /// As for `OneRow::add`.
 #[inline(always)]
-unsafe fn add_block<W: Unpack, R: ByteDot>(sums: R::Floats, step: Step<'_>) -> R::Floats {
+unsafe fn add_block<W: Unpack, R: ByteDot>(sums: &mut Sums<R>, step: Step<'_>) {
     let Step {
         group, block, x, ..
     } = step;
     // SAFETY: the caller's promise.
     unsafe {
-        let dot = R::floats(dot::<W, R>(block, x, step.half_sums));
-        let mut scale = W::scales::<R>(group, block);
-        if W::BYTES.times > 1 {
-            // A power of two: nothing is rounded.
-            scale = R::mul(scale, R::of_floats(1.0 / W::BYTES.times as f32));
-        }
-        let scale = R::mul(scale, R::of_floats(x.scale));
-        let mut sums = R::mul_add(dot, scale, sums);
-        let (offset, first) = both_offsets::<W, R>(group, block);
-        if W::OFFSETS > 0 {
-            sums = R::mul_add(offset, R::of_floats(x.sum), sums);
-        }
-        if W::OFFSETS == 2 {
-            sums = R::mul_add(first, R::of_floats(x.first_sum), sums);
-        }
-        sums
+        let dots = dot::<W, R>(block, x, step.half_sums);
+        let factors = Factors {
+            scale: x.scale,
+            sum: x.sum,
+            first_sum: x.first_sum,
+            last_sum: x.last_sum,
+        };
+        sums.add::<W>(dots, group, block, factors);
     }
 }
 
@@ -315,13 +362,7 @@ unsafe fn dot<W: Unpack, R: ByteDot>(
 ) -> R::Integers {
     // SAFETY: the caller's promise.
     unsafe {
-        let ([a, b], [c, d]) = (W::bytes::<R, 0>(block), W::bytes::<R, 1>(block));
-        let ([e, f], [g, h]) = (W::bytes::<R, 2>(block), W::bytes::<R, 3>(block));
-        let w = [[a, b, c, d], [e, f, g, h]];
-        let [first, last] = match W::BYTES.bits {
-            0..=5 => R::halves_of::<5>(w, x),
-            _ => R::halves_of::<8>(w, x),
-        };
+        let [first, last] = R::halves_of::<W>(block, x);
         if !W::SUB_SCALED {
             let high = R::plus(first[0], last[0]);
             let dot = whole::<R>([high, R::plus(first[1], last[1])]);

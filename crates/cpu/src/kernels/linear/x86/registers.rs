@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 ///
 /// # Safety
 /// Of all functions: the processor has the instructions, and what pointers point at is there.
-pub trait Register {
+pub trait Register: Copy {
     /// The first of the rows.
     const FIRST: usize;
     /// 32 bits of each row.
@@ -63,7 +63,6 @@ pub trait Register {
     unsafe fn small_floats(bytes: *const u8) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    unsafe fn sub(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn negative(a: Self::Floats) -> Self::Floats;
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
@@ -72,9 +71,11 @@ pub trait Register {
 }
 
 /// The first or the last eight rows, in a register of AVX2.
+#[derive(Clone, Copy)]
 pub struct Eight<const HALF: usize>;
 
 /// All rows, in a register of AVX-512.
+#[derive(Clone, Copy)]
 pub struct Sixteen;
 
 /// The functions of a register, each the caller's promise handed on.
@@ -165,7 +166,6 @@ register! {
     }
     fn mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
     fn add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
-    fn sub(a: __m256, b: __m256) -> __m256 { _mm256_sub_ps(a, b) }
     fn negative(a: __m256) -> __m256 { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
     fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
     fn finish(values: __m256, linear: &Linear<'_>, panel: usize, row: usize) {
@@ -243,7 +243,6 @@ register! {
     }
     fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
     fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
-    fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
     fn negative(a: __m512) -> __m512 {
         let sign = _mm512_set1_epi32(i32::MIN);
         _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), sign))

@@ -2,7 +2,7 @@
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
 use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
-use super::unpack::{Unpack, both_offsets};
+use super::unpack::Unpack;
 use super::{add_products, for_each_eight, pair, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
@@ -18,6 +18,9 @@ const CHUNK: usize = 18;
 /// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
 const ROWS: usize = 128;
 
+/// Blocks of a group, for all types with two offsets.
+const GROUP: usize = 256 / BLOCK;
+
 /// Pairs of 16-bit integers in a block of a row.
 const STEPS: usize = BLOCK / 2;
 
@@ -28,10 +31,11 @@ const STEP_BYTES: usize = 4 * PANEL;
 pub struct WidePanel {
     /// `[block][step][row][2]`.
     integers: AlignedBytes,
-    /// `[block][row]`.
+    /// `[block][row]`: one of several offsets is the last half's.
     scales: AlignedBytes,
     offsets: AlignedBytes,
     first_offsets: AlignedBytes,
+    offset_units: AlignedBytes,
     /// `[row of the input][row]`.
     sums: AlignedBytes,
 }
@@ -44,13 +48,14 @@ impl WidePanel {
             scales: room(CHUNK * STEP_BYTES)?,
             offsets: room(CHUNK * STEP_BYTES)?,
             first_offsets: room(CHUNK * STEP_BYTES)?,
+            offset_units: room(CHUNK * STEP_BYTES)?,
             sums: room(ROWS * STEP_BYTES)?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        let scales = self.scales.len() + self.offsets.len() + self.first_offsets.len();
-        self.integers.len() + scales + self.sums.len()
+        let offsets = self.offsets.len() + self.first_offsets.len() + self.offset_units.len();
+        self.integers.len() + self.scales.len() + offsets + self.sums.len()
     }
 }
 
@@ -129,6 +134,7 @@ unsafe fn all<W: Unpack, T: Tile>(
     panels: Range<usize>,
     room: &mut WidePanel,
 ) {
+    const { assert!(W::OFFSETS < 2 || W::GROUP_BLOCKS == GROUP) };
     let blocks = linear.weights.columns / BLOCK;
     let chunks = blocks.div_ceil(CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
     let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
@@ -189,6 +195,7 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
         let first_offsets = room.first_offsets.base().cast::<f32>();
+        let offset_units = room.offset_units.base().cast::<f32>();
         for group in groups.chunks_exact(W::GROUP_BYTES) {
             let group = group.as_ptr();
             for j in 0..W::GROUP_BLOCKS {
@@ -200,10 +207,15 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
                         R::store_chunk(w[v], integers.add(step * STEP_BYTES));
                     }
                 });
-                let (offset, first) = both_offsets::<W, R>(group, block);
                 R::store(W::scales::<R>(group, block), scales.add(b * PANEL));
-                R::store(offset, offsets.add(b * PANEL));
-                R::store(first, first_offsets.add(b * PANEL));
+                if W::OFFSETS > 0 {
+                    R::store(W::offsets::<R>(group, block, 1), offsets.add(b * PANEL));
+                }
+                if W::OFFSETS == 2 {
+                    let first = W::offsets::<R>(group, block, 0);
+                    R::store(first, first_offsets.add(b * PANEL));
+                    R::store(W::offset_units::<R>(group), offset_units.add(b * PANEL));
+                }
                 b += 1;
             }
         }
@@ -311,7 +323,7 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
         let integers = room.integers.base();
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
-        let first_offsets = room.first_offsets.base().cast::<f32>();
+        let mut products = [T::zeros(); M];
         let mut total = [T::load(sums); M];
         for m in 0..M {
             total[m] = T::load(sums.add(m * PANEL));
@@ -333,21 +345,62 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
                 }
             });
             let scale = T::load(scales.add(b * PANEL));
+            if OFFSETS == 2 {
+                for m in 0..M {
+                    products[m] = T::mul_add_one(T::floats(dots[m]), (*x[m]).scale, products[m]);
+                }
+                if (b + 1).is_multiple_of(GROUP) {
+                    for m in 0..M {
+                        total[m] = T::mul_add(products[m], scale, total[m]);
+                        products[m] = T::zeros();
+                    }
+                    add_offsets::<T, M>(room, rows, blocks.start, b + 1 - GROUP..b + 1, &mut total);
+                }
+                continue;
+            }
             let offset = T::load(offsets.add(b * PANEL));
             for m in 0..M {
                 let x = &*x[m];
                 total[m] = T::mul_add(T::floats(dots[m]), T::times(scale, x.scale), total[m]);
-                if OFFSETS > 0 {
+                if OFFSETS == 1 {
                     total[m] = T::mul_add_one(offset, x.sum, total[m]);
-                }
-                if OFFSETS == 2 {
-                    let first = T::load(first_offsets.add(b * PANEL));
-                    total[m] = T::mul_add_one(first, x.first_sum, total[m]);
                 }
             }
         }
         for m in 0..M {
             T::store(total[m], sums.add(m * PANEL));
+        }
+    }
+}
+
+/// Adds the offsets of a group, two a block. Behind its products: registers do not hold both.
+///
+/// # Safety
+/// As for `add`; the rows' blocks start at `first`.
+#[inline(always)]
+unsafe fn add_offsets<T: Tile, const M: usize>(
+    room: &WidePanel,
+    rows: &[&[QuantizedBlock]; M],
+    first: usize,
+    group: Range<usize>,
+    total: &mut [T::Floats; M],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [T::zeros(); M];
+        for b in group.clone() {
+            let firsts = T::load(room.first_offsets.base().cast::<f32>().add(b * PANEL));
+            let lasts = T::load(room.offsets.base().cast::<f32>().add(b * PANEL));
+            for m in 0..M {
+                let x = &*rows[m].as_ptr().add(first + b);
+                sums[m] = T::mul_add_one(firsts, x.first_sum, sums[m]);
+                sums[m] = T::mul_add_one(lasts, x.last_sum(), sums[m]);
+            }
+        }
+        let units = room.offset_units.base().cast::<f32>();
+        let units = T::load(units.add(group.start * PANEL));
+        for m in 0..M {
+            total[m] = T::mul_add(sums[m], units, total[m]);
         }
     }
 }

@@ -64,6 +64,14 @@ pub trait Unpack: Layout {
         unreachable!("{} has no offsets", Self::DTYPE)
     }
 
+    /// What two offsets are multiples of.
+    ///
+    /// # Safety
+    /// As for `scales`.
+    unsafe fn offset_units<R: Register>(_: *const u8) -> R::Floats {
+        unreachable!("{} has no units of offsets", Self::DTYPE)
+    }
+
     /// Columns `8C..8C + 8` of a block in the pairs (0, 2), (1, 3), (4, 6), (5, 7). A constant, since loops over it are not
     /// always unrolled, and shifts by what is known only at run time cost much.
     ///
@@ -83,35 +91,12 @@ const fn raised(values: &[i8; 16], by: u8) -> [i8; 16] {
     raised
 }
 
-/// What `Linear` adds to a row's sum for a block's offsets: times the sum of all integers, and of the first half's.
-///
-/// # Safety
-/// As for `Unpack::scales`.
-#[inline(always)]
-pub unsafe fn both_offsets<W: Unpack, R: Register>(
-    group: *const u8,
-    block: *const u8,
-) -> (R::Floats, R::Floats) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let none = R::zeros();
-        match W::OFFSETS {
-            0 => (none, none),
-            1 => (W::offsets::<R>(group, block, 1), none),
-            _ => {
-                let last = W::offsets::<R>(group, block, 1);
-                let first = W::offsets::<R>(group, block, 0);
-                (last, R::sub(first, last))
-            }
-        }
-    }
-}
-
 /// The methods of a type, each the caller's promise handed on.
 macro_rules! unpack {
     ($type:ident, $r:ident {
         scales: |$g:pat_param, $b:pat_param| $scales:expr,
         $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
+        $(offset_units: |$ug:ident| $units:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
         $(bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,)?
         $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
@@ -147,6 +132,12 @@ macro_rules! unpack {
             unsafe fn offsets<$r: Register>($og: *const u8, $ob: *const u8, $half: usize) -> $r::Floats {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
+            })?
+
+            $(#[inline(always)]
+            unsafe fn offset_units<$r: Register>($ug: *const u8) -> $r::Floats {
+                // SAFETY: the caller's promise.
+                unsafe { $units }
             })?
 
             #[inline(always)]
@@ -212,10 +203,8 @@ unpack!(Zero4, R {
 
 unpack!(Q2K, R {
     scales: |group, _| R::halves(group),
-    offsets: |group, block, half| {
-        let mins = R::floats(nibbles_of_half::<R>(block.add(Q2K::MINS), half));
-        R::mul(R::negative(R::halves(group.add(2 * PANEL))), mins)
-    },
+    offsets: |_, block, half| R::floats(nibbles_of_half::<R>(block.add(Q2K::MINS), half)),
+    offset_units: |group| R::negative(R::halves(group.add(2 * PANEL))),
     eight: |block, C| {
         let scales = R::to_spread(block);
         let bytes = R::chunk(block.add(Q2K::PAIRS), C % 2);
@@ -241,10 +230,8 @@ unpack!(Q2K, R {
 
 unpack!(Q3K, R {
     scales: |group, _| R::halves(group),
-    offsets: |group, block, half| {
-        let lowered = R::mul(R::halves(group), R::of_floats(-4.0));
-        R::mul(lowered, signed_bytes::<R>(block.add(PANEL * half)))
-    },
+    offsets: |_, block, half| signed_bytes::<R>(block.add(PANEL * half)),
+    offset_units: |group| R::mul(R::halves(group), R::of_floats(-4.0)),
     eight: |block, C| widen_scaled::<R>(triples::<R, C>(block.add(Q3K::TRIPLES)), sub_scales::<R>(block, C)),
     bytes: 3 less 0 |block, C| triples::<R, C>(block.add(Q3K::TRIPLES)),
     sub_scale: |block, half| sub_scale_of_half::<R>(block, half),
