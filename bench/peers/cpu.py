@@ -62,7 +62,7 @@ ROWS = {
     "4096": Row({"prefill": "prefill, 4096 tokens"}, 4096, 8),
     "batch-8": Row({"decode": "decode, 8 sequences after 512"}, 512, 32, 8),
     "batch-32": Row({"decode": "decode, 32 sequences after 512"}, 512, 16, 32),
-    **{kind.lower(): Row(both(f"0.5B {kind}: "), 512, 32, model=kind) for kind in reversed(dummy_model.TYPES)},
+    **{kind.lower(): Row(both(f"0.5B {kind}: "), 512, 32, model=kind, repeats=3) for kind in reversed(dummy_model.TYPES)},
 }
 NAMES = [*ROWS, FIRST_TOKEN]
 
@@ -146,20 +146,13 @@ class Bench:
             result["bytes_per_token"] = self.mettle.bytes_per_token(path, row.input + row.output // 2)
             result["decode_read"] = [
                 {
-                    "bytes_per_second": round(result["bytes_per_token"] * run[speed_of("decode")]),
-                    "of": [round(found) for found in run["read_bytes_per_second"]],
+                    "bytes_per_second": round(result["bytes_per_token"] * decode["tokens_per_second"]),
+                    "of": [round(found) for found in decode["memory_bytes_per_second"]],
                 }
                 for run in runs["mettle"]
+                for decode in run["decode_beside_memory"]
             ]
         return result | {"missing": missing, BUSY: disturbed}
-
-    def latency(self, row, path):
-        """With what memory gave before and after: on some machines that changes from one minute to the next."""
-        before = self.mettle.read_bandwidth(self.arguments.model) if reads_all(row) else None
-        run = self.mettle.latency(path, row.input, row.output, row.batch, row.repeats)
-        if before:
-            run["read_bytes_per_second"] = [before, self.mettle.read_bandwidth(self.arguments.model)]
-        return run
 
     def measure(self, name, row, path):
         """The runs of each engine and variant, why engines are missing, and what disturbed."""
@@ -172,7 +165,8 @@ class Bench:
             say(f"{name}: round {round + 1}")
             disturbed.append(machine.busy(self.arguments.threads))
             others = machine.Others()
-            runs["mettle"].append(self.latency(row, path))
+            run = self.mettle.latency(path, row.input, row.output, row.batch, row.repeats, reads_all(row))
+            runs["mettle"].append(run)
             latest = {}
             for peer, variant in left:
                 try:

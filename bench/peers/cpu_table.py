@@ -4,14 +4,17 @@
     python3 bench/peers/cpu_table.py bench/records/cpu.json
 """
 import json
+import statistics
 import sys
 
 PEERS = ("llama.cpp", "OpenVINO GenAI", "OpenVINO f32")
 BUSY = "no verdict, the machine was busy"
+# Of what memory gave at one end of a run, at the other.
+STEADY = 0.8
 
 
 def table(record):
-    """Markdown. Last what decode read of what memory gave, in each round."""
+    """Markdown. Last what decode read of what memory gave."""
     title = f"{record['machine']['threads']} threads of {record['machine']['processor']}"
     lines = [f"| {title} | Mettle | {' | | '.join(PEERS)} | | memory read |", "|---" * (3 + 2 * len(PEERS)) + "|"]
     for name, row in record["rows"].items():
@@ -22,16 +25,22 @@ def table(record):
         else:
             for phase, speeds in row["best_tokens_per_second"].items():
                 can_say = phase == "decode" and not row[BUSY]
-                read = "; ".join(map(share, row.get("decode_read", []))) if can_say else ""
+                read = shares(row.get("decode_read", [])) if can_say else ""
                 lines.append(line(heading(row, row["titles"][phase]), *cells(row, speeds, "tok/s"), read))
-    lines += ["", "Memory: what decode read, of the more that `mettle doctor` measured before and after it."]
+    lines += ["", "Memory: what decode read, of the more that `mettle bench latency --memory` measured right before and after it: median, least and most."]
     lines += [f"{peer}: {described(about)}." for peer, about in record["peers"].items() if "f32" not in peer]
     return "\n".join(lines)
 
 
-def share(read):
-    found, most = read["bytes_per_second"], max(read["of"])
-    return f"{found / 1e9:.0f} of {most / 1e9:.0f} GB/s ({found / most:.0%})"
+def shares(reads):
+    """Of the decodes during which memory gave about the same before and after."""
+    steady = [read for read in reads if min(read["of"]) > STEADY * max(read["of"])]
+    if not steady:
+        return ""
+    found = sorted(read["bytes_per_second"] / max(read["of"]) for read in steady)
+    memory = sorted(max(read["of"]) / 1e9 for read in steady)
+    between = f"{found[0]:.0%} to {found[-1]:.0%}, " if len(found) > 1 else ""
+    return f"{statistics.median(found):.0%} ({between}{memory[0]:.0f} to {memory[-1]:.0f} GB/s)"
 
 
 def line(*cells):

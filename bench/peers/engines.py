@@ -38,13 +38,11 @@ class Mettle:
         self.binary = binary
         self.flags = ["--device", "cpu", "--threads", threads, *(["--cpu-isa", isa] if isa else [])]
 
-    def latency(self, model, input_len, output_len, batch=1, repeats=1):
+    def latency(self, model, input_len, output_len, batch=1, repeats=1, memory=False):
+        """With `memory`: what memory gave right before and after each decode, which on some machines changes by the second."""
         lengths = ["--input-len", input_len, "--output-len", output_len, "--batch", batch, "--repeats", repeats]
-        return ask(self.binary, "bench", "latency", "-m", model, *lengths, *self.flags, "--json")
-
-    def read_bandwidth(self, model):
-        """Bytes a second that the machine reads from memory."""
-        return ask(self.binary, "doctor", "-m", model, *self.flags, "--json")["all_threads"]["read_bytes_per_second"]
+        flags = [*self.flags, *(["--memory"] if memory else [])]
+        return ask(self.binary, "bench", "latency", "-m", model, *lengths, *flags, "--json")
 
     def bytes_per_token(self, model, context):
         """Weights, and the cache at this context, as the plan counts them."""

@@ -1,11 +1,11 @@
 """Owns what a measurement says about its machine: the processor, whether others used it meanwhile, and the record's file."""
 import json
-import multiprocessing
 import os
 import platform
 import re
 import resource
 import signal
+import subprocess
 import sys
 import time
 
@@ -31,7 +31,7 @@ def describe(threads):
     return {"processor": processor, "system": platform.platform(), "threads": threads}
 
 
-def spin(_):
+def spin():
     """Seconds of wall clock that pass while this process computes for a fixed time of its own."""
     wall, own = time.perf_counter(), time.process_time()
     while time.process_time() - own < SPIN_SECONDS:
@@ -42,8 +42,8 @@ def spin(_):
 def busy(threads):
     """Why the machine cannot be measured on now, or None."""
     for attempt in range(TRIES):
-        with multiprocessing.Pool(threads) as pool:
-            worst = max(pool.map(spin, range(threads), chunksize=1))
+        spinning = [subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE) for _ in range(threads)]
+        worst = max(float(each.communicate()[0]) for each in spinning)
         if worst <= SPIN_MAY_TAKE:
             return None
         if attempt + 1 < TRIES:
@@ -84,3 +84,7 @@ def write(path, record):
     with open(path + ".part", "w") as out:
         out.write(json.dumps(record, indent=2) + "\n")
     os.rename(path + ".part", path)
+
+
+if __name__ == "__main__":
+    print(spin())

@@ -1,6 +1,7 @@
 //! Owns the time of a fixed batch: its prompts computed together, then one token each a step. No engine, no sampling but
 //! the largest logit, so that it is the backend which is measured.
 
+use crate::ceilings::MemoryProbe;
 use crate::spread::Spread;
 use mettle_plan::{
     BackendError, BlockId, ContextLen, Executable, GroupPages, InputToken, OpTime, OutputKind,
@@ -23,6 +24,15 @@ pub struct Latency {
     pub prefill: Spread,
     /// Seconds for all decode steps.
     pub decode: Spread,
+    /// With a probe: each run's decode, and what memory gave around it.
+    pub beside_memory: Vec<BesideMemory>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BesideMemory {
+    pub decode_seconds: f64,
+    /// Bytes a second right before and right after.
+    pub memory: [f64; 2],
 }
 
 /// Pages that the batch needs: all of every group, since nobody gives back here what falls out of a window.
@@ -36,28 +46,38 @@ pub fn pages(options: &LatencyOptions, layout: &PageLayout) -> usize {
 pub fn latency(
     executable: &mut dyn Executable,
     options: &LatencyOptions,
+    probe: Option<&MemoryProbe>,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Latency, BackendError> {
     let mut batch = Batch::new(executable, options);
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+    let mut beside_memory = Vec::new();
     for repeat in 0..=options.repeats {
         let start = Instant::now();
         batch.prefill(executable)?;
         let prefill_seconds = start.elapsed().as_secs_f64();
+        let before = probe.map(MemoryProbe::bytes_per_second);
         let start = Instant::now();
         for index in 0..options.output_len {
             batch.decode(executable, index)?;
         }
+        let decode_seconds = start.elapsed().as_secs_f64();
+        let after = probe.map(MemoryProbe::bytes_per_second);
         // The first run warms up.
         if repeat > 0 {
             prefill.push(prefill_seconds);
-            decode.push(start.elapsed().as_secs_f64());
+            decode.push(decode_seconds);
+            beside_memory.extend(before.zip(after).map(|(before, after)| BesideMemory {
+                decode_seconds,
+                memory: [before, after],
+            }));
         }
         progress(repeat);
     }
     Ok(Latency {
         prefill: Spread::of_seconds(&prefill),
         decode: Spread::of_seconds(&decode),
+        beside_memory,
     })
 }
 

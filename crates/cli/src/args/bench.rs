@@ -44,6 +44,9 @@ pub struct BenchLatencyArgs {
     /// Also times every kernel of a step on its own (GPUs)
     #[arg(long)]
     pub kernels: bool,
+    /// Also measures what all threads read from memory right before and after each run's answers
+    #[arg(long)]
+    pub memory: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -138,7 +138,7 @@ fn decode(model: &Model, settings: &Settings, ceilings: &Ceilings) -> anyhow::Re
     };
     let backend = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     let mut executable = prepare(&backend, model, settings, &options)?;
-    let result = latency(&mut *executable, &options, &mut |_| {})?;
+    let result = latency(&mut *executable, &options, None, &mut |_| {})?;
     let mut plan = session::only_plan(model)?;
     passes::apply(&mut plan, &settings.disable_pass)?;
     let context = INPUT + OUTPUT / 2;

@@ -8,6 +8,7 @@ use crate::interrupt::Interrupt;
 use crate::session;
 use crate::terminal::{Counter, note};
 use mettle_bench::Spread;
+use mettle_bench::ceilings::MemoryProbe;
 use mettle_bench::latency::{Latency, LatencyOptions, latency, profile};
 use mettle_bench::machine::peak_rss;
 use mettle_models::Model;
@@ -37,6 +38,9 @@ struct Record {
     decode_tokens_per_second: f64,
     prefill: Spread,
     decode: Spread,
+    /// With --memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    decode_beside_memory: Vec<DecodeBesideMemory>,
     load_seconds: f64,
     peak_rss_bytes: Option<u64>,
     weight_bytes: usize,
@@ -44,6 +48,13 @@ struct Record {
     decode_kernels: Vec<KernelTime>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     prefill_kernels: Vec<KernelTime>,
+}
+
+/// A run's decode, and what memory gave right before and after it.
+#[derive(Serialize)]
+struct DecodeBesideMemory {
+    tokens_per_second: f64,
+    memory_bytes_per_second: [f64; 2],
 }
 
 /// A kernel's share of one step.
@@ -72,11 +83,13 @@ pub fn run(args: BenchLatencyArgs) -> anyhow::Result<()> {
     let mut executable = prepare(&*backend, &model, &settings, &options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     let mut counter = Counter::new("runs");
-    let result = latency(&mut *executable, &options, &mut |done| {
+    let probe = args.memory.then(|| MemoryProbe::new(settings.threads));
+    let result = latency(&mut *executable, &options, probe.as_ref(), &mut |done| {
         counter.at(done + 1, options.repeats + 1, "");
     })?;
     let prefill = result.prefill.rate((args.batch * args.input_len) as f64);
-    let decode = result.decode.rate((args.batch * args.output_len) as f64);
+    let answered = (args.batch * args.output_len) as f64;
+    let decode = result.decode.rate(answered);
     let mut record = Record {
         bench: "latency",
         model: model.name.clone(),
@@ -92,6 +105,12 @@ pub fn run(args: BenchLatencyArgs) -> anyhow::Result<()> {
         decode_tokens_per_second: decode.best,
         prefill,
         decode,
+        decode_beside_memory: (result.beside_memory.iter())
+            .map(|run| DecodeBesideMemory {
+                tokens_per_second: answered / run.decode_seconds,
+                memory_bytes_per_second: run.memory,
+            })
+            .collect(),
         load_seconds,
         peak_rss_bytes: peak_rss(),
         weight_bytes: executable.memory().weight_bytes,
@@ -197,6 +216,14 @@ fn show(record: &Record, result: &Latency) {
         record.output_len,
         result.decode.best
     );
+    for run in &record.decode_beside_memory {
+        println!(
+            "memory   {:>10.1} GB/s before, {:.1} after a decode of {:.1} tok/s",
+            run.memory_bytes_per_second[0] / 1e9,
+            run.memory_bytes_per_second[1] / 1e9,
+            run.tokens_per_second
+        );
+    }
     println!("load     {:>10.2} s", record.load_seconds);
     for (title, kernels) in [
         ("decode step", &record.decode_kernels),

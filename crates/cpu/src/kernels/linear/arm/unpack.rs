@@ -188,9 +188,9 @@ unpack!(Q2K {
     offset_units: |group, r| negative(halves(group.add(2 * PANEL), r)),
     eight: |block, c, r| {
         // At most 3 * 15: a byte holds the product.
-        let scales = nibbles_of(block, c < 2, r);
+        let scales = nibbles_of(block.add(Q2K::SCALES), c < 2, r);
         let scales = [spread(scales, 0), spread(scales, 4)];
-        let mut values = pairs_at(chunk(block.add(Q2K::PAIRS), c % 2, r), 2 * (c / 2), 4);
+        let mut values = pairs_at(chunk(block, c % 2, r), 2 * (c / 2), 4);
         for i in 0..4 {
             values[i] = vmulq_u8(values[i], scales[i % 2]);
         }

@@ -206,8 +206,8 @@ unpack!(Q2K, R {
     offsets: |_, block, half| R::floats(nibbles_of_half::<R>(block.add(Q2K::MINS), half)),
     offset_units: |group| R::negative(R::halves(group.add(2 * PANEL))),
     eight: |block, C| {
-        let scales = R::to_spread(block);
-        let bytes = R::chunk(block.add(Q2K::PAIRS), C % 2);
+        let scales = R::to_spread(block.add(Q2K::SCALES));
+        let bytes = R::chunk(block, C % 2);
         let (scales, bytes) = match C / 2 {
             0 => (R::right::<4>(scales), bytes),
             _ => (scales, R::right::<2>(bytes)),
@@ -217,14 +217,14 @@ unpack!(Q2K, R {
         widen_scaled::<R>(values, low_nibbles::<R>(scales))
     },
     bytes: 4 less 0 times 4 |block, C| {
-        let bytes = R::chunk(block.add(Q2K::PAIRS), C % 2);
+        let bytes = R::chunk(block, C % 2);
         let mask = R::of_bytes(if C < 2 { 3 } else { 12 });
         [R::and(bytes, mask), R::and(R::right::<4>(bytes), mask)]
     },
     sub_scale: |block, half| match half {
         // The last half's values are four times as high.
-        0 => R::and(R::integers_right::<2>(R::unsigned(block)), R::of_integers(60)),
-        _ => R::and(R::unsigned(block), R::of_integers(15)),
+        0 => R::and(R::integers_right::<2>(R::unsigned(block.add(Q2K::SCALES))), R::of_integers(60)),
+        _ => R::and(R::unsigned(block.add(Q2K::SCALES)), R::of_integers(15)),
     },
 });
 
