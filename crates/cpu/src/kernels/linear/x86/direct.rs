@@ -5,7 +5,7 @@ use super::registers::{Eight, Register, Sixteen};
 use super::sums::{Factors, Sums};
 use super::unpack::Unpack;
 use super::{add_products, for_each_eight, pair, vnni};
-use crate::kernels::activations::QuantizedRows;
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -17,6 +17,10 @@ pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Ra
     // SAFETY: the caller's promise.
     unsafe {
         for panel in panels {
+            if linear.rows == 1 {
+                both_halves::<W>(linear, x, panel);
+                continue;
+            }
             all_rows::<W, Eight<0>>(linear, x, panel);
             all_rows::<W, Eight<1>>(linear, x, panel);
         }
@@ -148,34 +152,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
                         _mm_prefetch::<_MM_HINT_T0>(at.cast());
                     }
                 }
-                // Four chains of additions for one row: what waits for long ones fills the processor's queues.
-                let mut chains = [[[R::zero(); 2]; 2]; M];
-                for_each_eight!(C, {
-                    let w = W::eight::<R, C>(block);
-                    let chain = if M == 1 { C % 2 } else { 0 };
-                    for m in 0..M {
-                        let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
-                        R::add_products::<M>(&mut chains[m][chain], &w, x);
-                    }
-                });
-                let mut dots = [R::zero(); M];
-                for m in 0..M {
-                    dots[m] = R::plus(chains[m][0][0], chains[m][0][1]);
-                    if M == 1 {
-                        let others = R::plus(chains[m][1][0], chains[m][1][1]);
-                        dots[m] = R::plus(dots[m], others);
-                    }
-                }
-                for m in 0..M {
-                    let x = &*rows[m].as_ptr().add(b);
-                    let factors = Factors {
-                        scale: x.scale,
-                        sum: x.sum,
-                        first_sum: x.first_sum,
-                        last_sum: x.last_sum(),
-                    };
-                    sums[m].add::<W>(dots[m], group, block, factors);
-                }
+                add_block::<W, R, M>(&mut sums, group, block, &rows, b);
                 b += 1;
             }
             for m in 0..M {
@@ -184,6 +161,79 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
         }
         for (m, sum) in sums.into_iter().enumerate() {
             R::finish(sum.all(), linear, panel, first + m);
+        }
+    }
+}
+
+/// One row: both halves of a panel's rows in one pass, which the processor's reading ahead can follow. More rows have no
+/// registers for it.
+///
+/// # Safety
+/// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
+#[inline(always)]
+unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: usize) {
+    // SAFETY: as for `tile`.
+    unsafe {
+        let rows = [x.row(0, linear.weights.columns)];
+        let (mut first, mut last) = ([Sums::<Eight<0>>::new()], [Sums::<Eight<1>>::new()]);
+        let mut b = 0;
+        for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
+            let group = group.as_ptr();
+            for j in 0..W::GROUP_BLOCKS {
+                let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                add_block::<W, _, 1>(&mut first, group, block, &rows, b);
+                add_block::<W, _, 1>(&mut last, group, block, &rows, b);
+                b += 1;
+            }
+            first[0].end_group::<W>(group, 1);
+            last[0].end_group::<W>(group, 1);
+        }
+        Eight::<0>::finish(first[0].all(), linear, panel, 0);
+        Eight::<1>::finish(last[0].all(), linear, panel, 0);
+    }
+}
+
+/// Adds a block's products with block `b` of the rows.
+///
+/// # Safety
+/// The block is there in this type's layout, and the rows have it; the processor has the instructions.
+#[inline(always)]
+unsafe fn add_block<W: Unpack, R: Dot, const M: usize>(
+    sums: &mut [Sums<R>; M],
+    group: *const u8,
+    block: *const u8,
+    rows: &[&[QuantizedBlock]; M],
+    b: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Four chains of additions for one row: what waits for long ones fills the processor's queues.
+        let mut chains = [[[R::zero(); 2]; 2]; M];
+        for_each_eight!(C, {
+            let w = W::eight::<R, C>(block);
+            let chain = if M == 1 { C % 2 } else { 0 };
+            for m in 0..M {
+                let x = (*rows[m].as_ptr().add(b)).integers.as_ptr().add(8 * C);
+                R::add_products::<M>(&mut chains[m][chain], &w, x);
+            }
+        });
+        let mut dots = [R::zero(); M];
+        for m in 0..M {
+            dots[m] = R::plus(chains[m][0][0], chains[m][0][1]);
+            if M == 1 {
+                let others = R::plus(chains[m][1][0], chains[m][1][1]);
+                dots[m] = R::plus(dots[m], others);
+            }
+        }
+        for m in 0..M {
+            let x = &*rows[m].as_ptr().add(b);
+            let factors = Factors {
+                scale: x.scale,
+                sum: x.sum,
+                first_sum: x.first_sum,
+                last_sum: x.last_sum(),
+            };
+            sums[m].add::<W>(dots[m], group, block, factors);
         }
     }
 }
