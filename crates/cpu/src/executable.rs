@@ -169,6 +169,7 @@ impl CpuExecutable {
         let (head_dim, sharing) = largest_attention(all_calls());
         let kv = KvPool::new(groups, &options.page_layout, options.kv_pages)?;
         let weights = Weights::load(plans, &bound, source, threads)?;
+        let with_sums = weights.iter().any(Weights::take_sums);
         let counts = Arc::new(Counts::default());
         let mut prepared = Vec::new();
         for (((plan, arena), calls), weights) in plans.iter().zip(&arenas).zip(calls).zip(weights) {
@@ -202,7 +203,7 @@ impl CpuExecutable {
             .map(|_| {
                 Ok(ThreadScratch {
                     attention: Scratch::new(head_dim, sharing),
-                    quantized: QuantizedRows::new(OWN_ROWS, columns)?,
+                    quantized: QuantizedRows::new(OWN_ROWS, columns, with_sums)?,
                     linear: Room::new(columns.max(pair_columns))?,
                     inputs: vec![0.0; OWN_ROWS * columns],
                     scores: vec![0.0; experts],
@@ -217,8 +218,8 @@ impl CpuExecutable {
         let threads = threads.into_iter().map(PerThread::new).collect();
         Ok(CpuExecutable {
             isa,
-            quantized: QuantizedRows::new(bounds.tokens, columns)?,
-            pair_rows: QuantizedRows::new(pairs, pair_columns)?,
+            quantized: QuantizedRows::new(bounds.tokens, columns, with_sums)?,
+            pair_rows: QuantizedRows::new(pairs, pair_columns, with_sums)?,
             assignment_bytes: assignments.bytes(),
             assignments: PerThread::new(assignments),
             state: StepState::new(&bounds, groups.len()),

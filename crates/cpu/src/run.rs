@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
                 }
                 if quantized && product.rows == 1 {
                     // SAFETY: the row is this thread's own.
-                    room.split(isa, unsafe { inputs.row(0, parts[0].columns) });
+                    unsafe { room.split(isa, inputs, parts[0].columns) };
                 }
             }
             let mine = share(panels, item, items);

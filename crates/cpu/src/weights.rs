@@ -40,6 +40,12 @@ impl Weights {
         Ok(all)
     }
 
+    /// Whether any of the matrices needs sums of groups of activations.
+    pub fn take_sums(&self) -> bool {
+        let mut matrices = self.matrices.values().flat_map(|matrices| matrices.iter());
+        matrices.any(|matrix| matrix.takes_sums())
+    }
+
     fn load_new(
         &mut self,
         plan: &Plan,

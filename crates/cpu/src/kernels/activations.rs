@@ -9,6 +9,7 @@ use super::order;
 use crate::isa::for_each_isa;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
+use crate::pack::layout::Layout;
 use mettle_plan::BackendError;
 use std::sync::Arc;
 
@@ -27,12 +28,6 @@ pub struct QuantizedBlock {
 }
 
 impl QuantizedBlock {
-    /// As `first_sum`, of the last 16.
-    #[inline(always)]
-    pub fn last_sum(&self) -> f32 {
-        self.sum - self.first_sum
-    }
-
     /// The integer of a column.
     pub fn integer(&self, column: usize) -> i32 {
         order::get(&self.integers, column)
@@ -42,9 +37,14 @@ impl QuantizedBlock {
 /// The largest integer. Products with 13-bit weights, 32 of them added, stay below 2^31.
 const LARGEST: f32 = 16_256.0;
 
+/// Columns whose sums have one scale: a group of the types that have 16 offsets.
+const GROUP: usize = 256;
+
 /// Room for quantized rows, allocated once for the largest step.
 pub struct QuantizedRows {
     data: Arc<AlignedBytes>,
+    /// For types with 16 offsets a group: the sums of every 16 columns, 16 of them quantized as a block's first half.
+    sums: Option<Arc<AlignedBytes>>,
     /// The row of the data that is row 0 here.
     first: usize,
     rows: usize,
@@ -52,12 +52,24 @@ pub struct QuantizedRows {
 }
 
 impl QuantizedRows {
-    pub fn new(rows: usize, max_columns: usize) -> Result<QuantizedRows, BackendError> {
+    /// With or without the sums that 16 offsets a group take.
+    pub fn new(
+        rows: usize,
+        max_columns: usize,
+        with_sums: bool,
+    ) -> Result<QuantizedRows, BackendError> {
         let blocks_per_row = max_columns / BLOCK;
         // Too many rows saturate to a size that is refused.
-        let bytes = rows.saturating_mul(blocks_per_row * size_of::<QuantizedBlock>());
+        let room = |blocks: usize| {
+            let bytes = rows.saturating_mul(blocks * size_of::<QuantizedBlock>());
+            AlignedBytes::zeroed("quantized activations", bytes).map(Arc::new)
+        };
         Ok(QuantizedRows {
-            data: Arc::new(AlignedBytes::zeroed("quantized activations", bytes)?),
+            data: room(blocks_per_row)?,
+            sums: match with_sums {
+                true => Some(room(max_columns / GROUP)?),
+                false => None,
+            },
             first: 0,
             rows,
             blocks_per_row,
@@ -65,7 +77,7 @@ impl QuantizedRows {
     }
 
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.data.len() + self.sums.as_ref().map_or(0, |sums| sums.len())
     }
 
     /// The same rows from `first` on.
@@ -73,6 +85,7 @@ impl QuantizedRows {
         assert!(first <= self.rows);
         QuantizedRows {
             data: self.data.clone(),
+            sums: self.sums.clone(),
             first: self.first + first,
             rows: self.rows - first,
             blocks_per_row: self.blocks_per_row,
@@ -84,9 +97,14 @@ impl QuantizedRows {
     /// # Safety
     /// No other thread touches row `to`, or writes row `from`, meanwhile.
     pub unsafe fn copy(&self, from: usize, to: usize, columns: usize) {
+        let sums = (self.sums_at(from), self.sums_at(to));
         let (from, to) = (self.place(from, columns), self.place(to, columns));
         // SAFETY: `place` checked that both rows are inside; the caller's promise. They may be the same.
         unsafe { std::ptr::copy(from, to, columns / BLOCK) };
+        if let (Some(from), Some(to)) = sums {
+            // SAFETY: the same.
+            unsafe { std::ptr::copy(from, to, columns / GROUP) };
+        }
     }
 
     /// # Safety
@@ -97,6 +115,33 @@ impl QuantizedRows {
         unsafe { std::slice::from_raw_parts(self.place(row, columns), columns / BLOCK) }
     }
 
+    /// The sums of every 16 columns that offsets of type `L` take, a block for each group; none if it has no such offsets.
+    ///
+    /// # Safety
+    /// As for `row`.
+    #[inline(always)]
+    pub unsafe fn sums_for<L: Layout>(&self, row: usize, columns: usize) -> &[QuantizedBlock] {
+        if L::OFFSETS < 16 {
+            return &[];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.sums(row, columns) }
+    }
+
+    /// Those of any row that has some.
+    ///
+    /// # Safety
+    /// As for `row`.
+    #[inline(always)]
+    pub unsafe fn sums(&self, row: usize, columns: usize) -> &[QuantizedBlock] {
+        self.place(row, columns);
+        match self.sums_at(row) {
+            None => &[],
+            // SAFETY: `place` checked that the row and its columns are inside; any bits are a block; nobody writes it.
+            Some(sums) => unsafe { std::slice::from_raw_parts(sums, columns / GROUP) },
+        }
+    }
+
     /// # Safety
     /// No other thread touches this row meanwhile.
     pub unsafe fn quantize(&self, isa: crate::isa::Isa, row: usize, x: &[f32]) {
@@ -104,6 +149,8 @@ impl QuantizedRows {
         // SAFETY: `place` checked that the row is inside; any bits are a block; nobody else touches it.
         let out = unsafe { std::slice::from_raw_parts_mut(first, x.len() / BLOCK) };
         quantize_row(isa, x, out);
+        // SAFETY: the caller's promise.
+        unsafe { self.add_up(isa, row, x.len()) };
     }
 
     /// Quantizes column `order[j]` of `x` as column `j`.
@@ -127,6 +174,44 @@ impl QuantizedRows {
             let out = unsafe { &mut *first.add(b) };
             quantize_row(isa, &block, std::slice::from_mut(out));
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.add_up(isa, row, order.len()) };
+    }
+
+    /// Makes the sums of a quantized row.
+    ///
+    /// # Safety
+    /// As for `quantize`.
+    unsafe fn add_up(&self, isa: crate::isa::Isa, row: usize, columns: usize) {
+        let Some(sums) = self.sums_at(row) else {
+            return;
+        };
+        // SAFETY: the caller's promise.
+        let blocks = unsafe { self.row(row, columns) };
+        for (g, group) in blocks.chunks_exact(GROUP / BLOCK).enumerate() {
+            let mut halves = [0.0; BLOCK];
+            for (b, block) in group.iter().enumerate() {
+                halves[2 * b] = block.first_sum;
+                halves[2 * b + 1] = block.sum - block.first_sum;
+            }
+            // SAFETY: `row` checked that there are as many columns; any bits are a block; nobody else touches it.
+            let out = unsafe { &mut *sums.add(g) };
+            quantize_row(isa, &halves, std::slice::from_mut(out));
+        }
+    }
+
+    /// The row's first block of sums.
+    #[inline(always)]
+    fn sums_at(&self, row: usize) -> Option<*mut QuantizedBlock> {
+        let sums = self.sums.as_ref()?;
+        assert!(row < self.rows);
+        let per_row = self.blocks_per_row / (GROUP / BLOCK);
+        // SAFETY: just asserted to be inside.
+        let first = unsafe {
+            let sums = sums.base().cast::<QuantizedBlock>();
+            sums.add((self.first + row) * per_row)
+        };
+        Some(first)
     }
 
     /// The row's first block.
@@ -186,7 +271,7 @@ mod tests {
     use crate::isa::Isa;
 
     fn quantized(isa: Isa, x: &[f32]) -> (Vec<i32>, Vec<u32>, Vec<[u32; 2]>) {
-        let rows = QuantizedRows::new(2, x.len()).unwrap();
+        let rows = QuantizedRows::new(2, x.len(), false).unwrap();
         // SAFETY: one thread.
         let row = unsafe {
             rows.quantize(isa, 1, x);

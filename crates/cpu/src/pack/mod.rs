@@ -110,6 +110,11 @@ impl PackedMatrix {
         takes_integers(self.dtype)
     }
 
+    /// Whether quantized activations need sums of their groups beside them.
+    pub fn takes_sums(&self) -> bool {
+        with_layout!(self.dtype, L => L::OFFSETS == 16, dense => false)
+    }
+
     /// The exact values of one row, as the file's format defines them, in the model's order.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
@@ -121,13 +126,10 @@ impl PackedMatrix {
         with_layout!(
             self.dtype,
             L => {
+                let columns = L::GROUP_BLOCKS * BLOCK;
                 for (g, group) in panel.chunks_exact(L::GROUP_BYTES).enumerate() {
-                    let blocks = group[L::HEADER..].chunks_exact(L::BLOCK_BYTES);
-                    for (j, block) in blocks.enumerate() {
-                        let first = (g * L::GROUP_BLOCKS + j) * BLOCK;
-                        for column in 0..BLOCK {
-                            out[place(first + column)] = L::value(group, block, r, column);
-                        }
+                    for column in 0..columns {
+                        out[place(g * columns + column)] = L::value(group, r, column);
                     }
                 }
             },

@@ -10,7 +10,7 @@ mod x86;
 use self::arm::WidePanel as OwnRoom;
 #[cfg(target_arch = "x86_64")]
 use self::x86::Room as OwnRoom;
-use super::activations::{QuantizedBlock, QuantizedRows};
+use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
@@ -54,14 +54,17 @@ impl Room {
     }
 
     /// Makes a row ready for `Input::One`, once for all its products.
-    pub fn split(&mut self, isa: Isa, row: &[QuantizedBlock]) {
+    ///
+    /// # Safety
+    /// Nobody writes row 0 of `x` meanwhile.
+    pub unsafe fn split(&mut self, isa: Isa, x: &QuantizedRows, columns: usize) {
         #[cfg(target_arch = "x86_64")]
         if matches!(isa, Isa::Avx2 | Isa::Avx512) {
-            // SAFETY: these are chosen only where the processor has them.
-            unsafe { self.0.split(row) };
+            // SAFETY: these are chosen only where the processor has them; the caller's promise.
+            unsafe { self.0.split(x.row(0, columns), x.sums(0, columns)) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (isa, row);
+        let _ = (isa, x, columns);
     }
 
     pub fn bytes(&self) -> usize {

@@ -16,11 +16,15 @@ pub unsafe fn run(linear: &Linear<'_>, panels: Range<usize>) {
         for row in 0..linear.rows {
             let sums: [f32; PANEL] = match linear.input {
                 Input::Quantized(rows) | Input::One(rows) => {
-                    // SAFETY: the caller's promise.
-                    let x = unsafe { rows.row(row, weights.columns) };
                     with_layout!(
                         weights.dtype,
-                        L => std::array::from_fn(|r| quantized::<L>(bytes, r, x)),
+                        L => {
+                            // SAFETY: the caller's promise.
+                            let (x, sums) = unsafe {
+                                (rows.row(row, weights.columns), rows.sums_for::<L>(row, weights.columns))
+                            };
+                            std::array::from_fn(|r| quantized::<L>(bytes, r, x, sums))
+                        },
                         dense => unreachable!("dense weights take dense activations")
                     )
                 }
@@ -59,33 +63,42 @@ fn small_floats(panel: &[u8], r: usize, x: &[f32]) -> f32 {
         })
 }
 
-fn quantized<L: Layout>(panel: &[u8], r: usize, x: &[QuantizedBlock]) -> f32 {
+/// `sums` are those that 16 offsets a group take.
+fn quantized<L: Layout>(
+    panel: &[u8],
+    r: usize,
+    x: &[QuantizedBlock],
+    sums: &[QuantizedBlock],
+) -> f32 {
     let mut sum = 0.0;
     let mut x = x.iter();
-    for group in panel.chunks_exact(L::GROUP_BYTES) {
-        // Of types with two offsets: scaled once a group.
-        let (mut products, mut offsets) = (0.0, 0.0);
+    for (g, group) in panel.chunks_exact(L::GROUP_BYTES).enumerate() {
+        let mut products = 0.0;
         let blocks = group[L::HEADER..].chunks_exact(L::BLOCK_BYTES);
         for (block, x) in blocks.zip(&mut x) {
             // Exact: 32 products of 13 bits with 15 bits stay below 2^31.
             let dot: i32 = (0..BLOCK)
                 .map(|c| L::integer(block, r, c) * x.integer(c))
                 .sum();
-            let (dot, offset) = (dot as f32, |half| L::offset(group, block, r, half));
-            if L::OFFSETS == 2 {
+            let dot = dot as f32;
+            if L::SCALES_GROUPS {
                 products = dot.mul_add(x.scale, products);
-                offsets = offset(0).mul_add(x.first_sum, offsets);
-                offsets = offset(1).mul_add(x.last_sum(), offsets);
-                continue;
+            } else {
+                sum = dot.mul_add(L::scale(group, block, r) * x.scale, sum);
             }
-            sum = dot.mul_add(L::scale(group, block, r) * x.scale, sum);
             if L::OFFSETS == 1 {
-                sum = offset(1).mul_add(x.sum, sum);
+                sum = L::offset(group, block, r).mul_add(x.sum, sum);
             }
         }
-        if L::OFFSETS == 2 {
+        if L::SCALES_GROUPS {
             sum = f32::mul_add(products, L::scale(group, &[], r), sum);
-            sum = f32::mul_add(offsets, L::offset_unit(group, r), sum);
+        }
+        if L::OFFSETS == 16 {
+            let x = &sums[g];
+            let dot: i32 = (0..16)
+                .map(|i| L::offset_of_sixteen(group, r, i) * x.integer(i))
+                .sum();
+            sum = (dot as f32).mul_add(L::offset_unit(group, r) * x.scale, sum);
         }
     }
     sum

@@ -47,7 +47,7 @@ fn run_split(
     with_extras: bool,
     is_split: bool,
 ) -> Vec<u32> {
-    let quantized = QuantizedRows::new(rows, w.columns).unwrap();
+    let quantized = QuantizedRows::new(rows, w.columns, true).unwrap();
     if w.takes_integers() {
         for row in 0..rows {
             // SAFETY: one thread.
@@ -78,7 +78,7 @@ fn run_split(
     unsafe {
         let mut room = Room::new(w.columns).unwrap();
         if is_split {
-            room.split(isa, quantized.row(0, w.columns));
+            room.split(isa, &quantized, w.columns);
         }
         linear.run(isa, 0..middle, &mut room);
         linear.run(isa, middle..w.panels(), &mut room);
@@ -233,15 +233,18 @@ fn extreme_quants_stay_exact() {
                 order: None,
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
-            for sign in [1.0, -1.0] {
-                let x = Matrix::filled(5, columns, |_| 127.0 * sign);
-                let reference = run(Isa::Scalar, &packed, 5, &x, false);
-                for isa in Isa::available() {
-                    assert_eq!(
-                        run(isa, &packed, 5, &x, false),
-                        reference,
-                        "{dtype} {fill:#x}"
-                    );
+            // All integers the largest, or all but one in each block what has the most negative low byte when it is split.
+            for (largest, others) in [(127.0, 127.0), (-127.0, -127.0), (127.0, 126.5)] {
+                for rows in [1, 5] {
+                    let x = Matrix::filled(rows, columns, |i| match i % 32 {
+                        0 => largest,
+                        _ => others,
+                    });
+                    let reference = run(Isa::Scalar, &packed, rows, &x, false);
+                    for isa in Isa::available() {
+                        let found = run(isa, &packed, rows, &x, false);
+                        assert_eq!(found, reference, "{dtype} {fill:#x} {others}");
+                    }
                 }
             }
         }

@@ -49,9 +49,9 @@ impl Room {
     ///
     /// # Safety
     /// The processor has AVX2.
-    pub unsafe fn split(&mut self, row: &[QuantizedBlock]) {
+    pub unsafe fn split(&mut self, row: &[QuantizedBlock], sums: &[QuantizedBlock]) {
         // SAFETY: the caller's promise.
-        unsafe { self.split.fill(row) }
+        unsafe { self.split.fill(row, sums) }
     }
 }
 

@@ -31,12 +31,12 @@ impl Layout for Affine8 {
         half_at(block, row)
     }
 
-    fn offset(_: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+    fn offset(_: &[u8], block: &[u8], row: usize) -> f32 {
         // The product is exact, so fusing it changes nothing.
         128.0 * half_at(block, row) + half_at(block, PANEL + row)
     }
 
-    fn value(_: &[u8], block: &[u8], row: usize, column: usize) -> f32 {
+    fn value(block: &[u8], row: usize, column: usize) -> f32 {
         let stored = Affine8::integer(block, row, column) + 128;
         half_at(block, row) * stored as f32 + half_at(block, PANEL + row)
     }

@@ -56,8 +56,10 @@ pub trait Layout {
     const BLOCK_BYTES: usize;
     const GROUP_BLOCKS: usize = Self::DTYPE.block_len() / BLOCK;
     const GROUP_BYTES: usize = Self::HEADER + Self::GROUP_BLOCKS * Self::BLOCK_BYTES;
-    /// Offsets of a block and row: none, one, or one for each half of the columns. With two, they are multiples of the
-    /// group's unit, and scales are the group's too: kernels add up a group before they scale it.
+    /// Whether kernels add up the products of a group before they scale them. Scales are the group's then.
+    const SCALES_GROUPS: bool = false;
+    /// Offsets of a row: none, one a block, or 16 a group, one for every 16 columns. Those are integers of 4 bits times the
+    /// group's unit, and multiplied as integers with the sums of as many activations.
     const OFFSETS: usize = 0;
 
     /// Packs one block of the file for each row.
@@ -68,24 +70,31 @@ pub trait Layout {
 
     fn scale(group: &[u8], block: &[u8], row: usize) -> f32;
 
-    fn offset(_group: &[u8], _block: &[u8], _row: usize, _half: usize) -> f32 {
-        unreachable!("{} has no offsets", Self::DTYPE)
+    fn offset(_group: &[u8], _block: &[u8], _row: usize) -> f32 {
+        unreachable!("{} has no offset of a block", Self::DTYPE)
     }
 
-    /// What two offsets are multiples of.
+    /// The offset of a group's columns `16 * sixteen..`, as an integer.
+    fn offset_of_sixteen(_group: &[u8], _row: usize, _sixteen: usize) -> i32 {
+        unreachable!("{} has no offsets of a group", Self::DTYPE)
+    }
+
+    /// What those are multiples of.
     fn offset_unit(_group: &[u8], _row: usize) -> f32 {
         unreachable!("{} has no unit of offsets", Self::DTYPE)
     }
 
-    /// The exact value of a column, as the file's format defines it.
-    fn value(group: &[u8], block: &[u8], row: usize, column: usize) -> f32 {
-        let value = Self::scale(group, block, row) * Self::integer(block, row, column) as f32;
+    /// The exact value of a group's column, as the file's format defines it.
+    fn value(group: &[u8], row: usize, column: usize) -> f32 {
+        let block = &group[Self::HEADER + column / BLOCK * Self::BLOCK_BYTES..];
+        let integer = Self::integer(block, row, column % BLOCK);
+        let value = Self::scale(group, block, row) * integer as f32;
         match Self::OFFSETS {
             0 => value,
-            1 => value + Self::offset(group, block, row, column / 16),
+            1 => value + Self::offset(group, block, row),
             _ => {
-                let offset = Self::offset(group, block, row, column / 16);
-                value + Self::offset_unit(group, row) * offset
+                let offset = Self::offset_of_sixteen(group, row, column / 16);
+                value + Self::offset_unit(group, row) * offset as f32
             }
         }
     }

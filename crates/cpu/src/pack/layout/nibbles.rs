@@ -6,7 +6,12 @@ pub const BYTES: usize = 4 * CHUNK;
 
 /// Packs 32 columns; `value(row, column)` gives each 4-bit value.
 pub fn pack(value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
-    for chunk in 0..4 {
+    pack_chunks(4, value, out);
+}
+
+/// The same for eight times as many columns as there are chunks.
+pub fn pack_chunks(chunks: usize, value: impl Fn(usize, usize) -> u8, out: &mut [u8]) {
+    for chunk in 0..chunks {
         for row in 0..PANEL {
             for j in 0..4 {
                 let low = value(row, 8 * chunk + j);

@@ -1,5 +1,5 @@
-//! Q3_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales and 3-bit values. Values are kept 4 higher, as
-//! unsigned ones; what that adds is taken away as an offset, which is exact: 11 bits times 6.
+//! Q3_K panels of 256 columns: 16 d, then per block of 32 columns sub-scales and 3-bit values, which are kept 4 higher, as
+//! unsigned ones.
 
 use super::{Layout, copy_halves, half_at, sub_scales, triples};
 use crate::pack::PANEL;
@@ -16,7 +16,7 @@ impl Layout for Q3K {
     const DTYPE: DType = DType::Q3_K;
     const HEADER: usize = 2 * PANEL;
     const BLOCK_BYTES: usize = Q3K::TRIPLES + triples::BYTES;
-    const OFFSETS: usize = 2;
+    const SCALES_GROUPS: bool = true;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {
         let (header, out) = out.split_at_mut(Q3K::HEADER);
@@ -30,18 +30,10 @@ impl Layout for Q3K {
 
     fn integer(block: &[u8], row: usize, column: usize) -> i32 {
         let scale = sub_scales::get(block, row, column) as i8;
-        scale as i32 * triples::get(&block[Q3K::TRIPLES..], row, column) as i32
+        scale as i32 * (triples::get(&block[Q3K::TRIPLES..], row, column) as i32 - 4)
     }
 
     fn scale(group: &[u8], _: &[u8], row: usize) -> f32 {
         half_at(group, row)
-    }
-
-    fn offset(_: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
-        (sub_scales::get(block, row, 16 * half) as i8) as f32
-    }
-
-    fn offset_unit(group: &[u8], row: usize) -> f32 {
-        half_at(group, row) * -4.0
     }
 }

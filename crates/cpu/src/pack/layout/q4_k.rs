@@ -37,7 +37,7 @@ impl Layout for Q4K {
         half_at(group, row) * block[row] as f32
     }
 
-    fn offset(group: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+    fn offset(group: &[u8], block: &[u8], row: usize) -> f32 {
         -(half_at(group, PANEL + row) * block[PANEL + row] as f32)
     }
 }

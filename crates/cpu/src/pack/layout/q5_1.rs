@@ -35,7 +35,7 @@ impl Layout for Q5_1 {
         half_at(block, row)
     }
 
-    fn offset(_: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+    fn offset(_: &[u8], block: &[u8], row: usize) -> f32 {
         half_at(block, PANEL + row)
     }
 }

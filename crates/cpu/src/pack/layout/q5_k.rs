@@ -41,7 +41,7 @@ impl Layout for Q5K {
         Q4K::scale(group, block, row)
     }
 
-    fn offset(group: &[u8], block: &[u8], row: usize, half: usize) -> f32 {
-        Q4K::offset(group, block, row, half)
+    fn offset(group: &[u8], block: &[u8], row: usize) -> f32 {
+        Q4K::offset(group, block, row)
     }
 }

@@ -34,7 +34,7 @@ impl Layout for Zero4 {
         half_at(block, row)
     }
 
-    fn offset(_: &[u8], block: &[u8], row: usize, _: usize) -> f32 {
+    fn offset(_: &[u8], block: &[u8], row: usize) -> f32 {
         -(half_at(block, row) * block[Zero4::ZEROS + row] as f32)
     }
 }

@@ -1,6 +1,7 @@
 //! A few rows: each block is widened in registers and multiplied at once, so the weights are read once from memory and
 //! written nowhere.
 
+use super::pieces::nibbles;
 use super::registers::{Eight, Register, Sixteen};
 use super::sums::{Factors, Sums};
 use super::unpack::Unpack;
@@ -131,9 +132,14 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     let bytes = weights.panel(panel);
     // SAFETY: the caller's promise.
     let mut rows = [unsafe { x.row(first, weights.columns) }; M];
+    // SAFETY: the same.
+    let mut sums_of_groups = [unsafe { x.sums_for::<W>(first, weights.columns) }; M];
     for m in 1..M {
         // SAFETY: the caller's promise.
-        rows[m] = unsafe { x.row(first + m, weights.columns) };
+        unsafe {
+            rows[m] = x.row(first + m, weights.columns);
+            sums_of_groups[m] = x.sums_for::<W>(first + m, weights.columns);
+        }
     }
     // SAFETY: `group` is a whole group of blocks in this type's layout, and rows have as many blocks as the panel.
     unsafe {
@@ -141,8 +147,9 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
         let mut b = 0;
         // The next panel is asked for in the last pass over this one: what the first pass alone would read, it would wait for.
         let is_last_of_several = R::FIRST > 0 && first + M == linear.rows;
-        for group in bytes.chunks_exact(W::GROUP_BYTES) {
+        for (g, group) in bytes.chunks_exact(W::GROUP_BYTES).enumerate() {
             let group = group.as_ptr();
+            let scales = start_group::<W, R, M>(&mut sums, group, &sums_of_groups, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 if is_last_of_several {
@@ -156,7 +163,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
                 b += 1;
             }
             for m in 0..M {
-                sums[m].end_group::<W>(group, 1);
+                sums[m].end_group::<W>(group, 1, scales[m]);
             }
         }
         for (m, sum) in sums.into_iter().enumerate() {
@@ -175,22 +182,58 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
     // SAFETY: as for `tile`.
     unsafe {
         let rows = [x.row(0, linear.weights.columns)];
+        let sums = [x.sums_for::<W>(0, linear.weights.columns)];
         let (mut first, mut last) = ([Sums::<Eight<0>>::new()], [Sums::<Eight<1>>::new()]);
         let mut b = 0;
-        for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
+        let groups = linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES);
+        for (g, group) in groups.enumerate() {
             let group = group.as_ptr();
+            start_group::<W, _, 1>(&mut first, group, &sums, g);
+            let [scale] = start_group::<W, _, 1>(&mut last, group, &sums, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 add_block::<W, _, 1>(&mut first, group, block, &rows, b);
                 add_block::<W, _, 1>(&mut last, group, block, &rows, b);
                 b += 1;
             }
-            first[0].end_group::<W>(group, 1);
-            last[0].end_group::<W>(group, 1);
+            first[0].end_group::<W>(group, 1, scale);
+            last[0].end_group::<W>(group, 1, scale);
         }
         Eight::<0>::finish(first[0].all(), linear, panel, 0);
         Eight::<1>::finish(last[0].all(), linear, panel, 0);
     }
+}
+
+/// Starts a group in which 16 offsets take block `g` of the rows' sums, and gives the scales of those.
+///
+/// # Safety
+/// The group is there in this type's layout, and the rows have the sums; the processor has the instructions.
+#[inline(always)]
+unsafe fn start_group<W: Unpack, R: Dot, const M: usize>(
+    sums: &mut [Sums<R>; M],
+    group: *const u8,
+    rows: &[&[QuantizedBlock]; M],
+    g: usize,
+) -> [f32; M] {
+    let mut scales = [0.0; M];
+    if W::OFFSETS < 16 {
+        return scales;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let chunks = group.add(W::NIBBLES_OF_OFFSETS);
+        let w = [nibbles::<R>(chunks, 0), nibbles::<R>(chunks, 1)];
+        for m in 0..M {
+            let x = &*rows[m].as_ptr().add(g);
+            let mut dots = [R::zero(); 2];
+            for c in 0..2 {
+                R::add_products::<M>(&mut dots, &w[c], x.integers.as_ptr().add(8 * c));
+            }
+            sums[m].start_group(R::plus(dots[0], dots[1]));
+            scales[m] = x.scale;
+        }
+    }
+    scales
 }
 
 /// Adds a block's products with block `b` of the rows.
@@ -230,8 +273,6 @@ unsafe fn add_block<W: Unpack, R: Dot, const M: usize>(
             let factors = Factors {
                 scale: x.scale,
                 sum: x.sum,
-                first_sum: x.first_sum,
-                last_sum: x.last_sum(),
             };
             sums[m].add::<W>(dots[m], group, block, factors);
         }

@@ -1,10 +1,11 @@
 //! One row: its integers are split into two bytes, once for all panels, and multiplied with weights that stay bytes. Half
 //! as many steps of unpacking as for 16 bits, and the same exact sums.
 
+use super::pieces::nibble_pair;
 use super::registers::{Eight, Register, Sixteen};
 use super::sums::{Factors, Sums};
 use super::unpack::Unpack;
-use super::{pair, vnni};
+use super::{for_each_eight, vnni};
 use crate::isa::Isa;
 use crate::kernels::activations::QuantizedBlock;
 use crate::kernels::linear::Linear;
@@ -23,8 +24,6 @@ struct SplitBlock {
     low: [i8; BLOCK],
     scale: f32,
     sum: f32,
-    first_sum: f32,
-    last_sum: f32,
 }
 
 /// The sums of the integers of a block's halves, for values that something is taken from.
@@ -34,6 +33,8 @@ type HalfSums = [i32; 2];
 pub struct SplitRow {
     blocks: AlignedBytes,
     half_sums: AlignedBytes,
+    /// The sums that 16 offsets a group take, 16 a block.
+    groups: AlignedBytes,
     columns: usize,
 }
 
@@ -43,51 +44,65 @@ impl SplitRow {
         Ok(SplitRow {
             blocks: room(size_of::<SplitBlock>())?,
             half_sums: room(size_of::<HalfSums>())?,
+            groups: room(size_of::<SplitBlock>())?,
             columns,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        self.blocks.len() + self.half_sums.len()
+        self.blocks.len() + self.half_sums.len() + self.groups.len()
     }
 
-    /// Splits a row.
+    /// Splits a row and the sums of its groups.
     ///
     /// # Safety
     /// The processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn fill(&mut self, row: &[QuantizedBlock]) {
+    pub unsafe fn fill(&mut self, row: &[QuantizedBlock], groups: &[QuantizedBlock]) {
         assert!(row.len() <= self.columns / BLOCK, "{} blocks", row.len());
+        assert!(groups.len() <= row.len(), "{} groups", groups.len());
         let blocks = self.blocks.base().cast::<SplitBlock>();
         let half_sums = self.half_sums.base().cast::<HalfSums>();
         for (b, block) in row.iter().enumerate() {
-            // SAFETY: just asserted to be inside; any bits are a block; `&mut self` keeps others out.
-            let (out, sums) = unsafe { (&mut *blocks.add(b), &mut *half_sums.add(b)) };
-            for half in 0..2 {
-                // SAFETY: 16 integers and bytes from 16 * half on; the caller's promise.
-                unsafe {
-                    let x = block.integers.as_ptr().add(16 * half);
-                    let x = _mm256_loadu_si256(x.cast());
-                    let high = _mm256_srai_epi16::<7>(_mm256_add_epi16(x, _mm256_set1_epi16(64)));
-                    let low = _mm256_sub_epi16(x, _mm256_slli_epi16::<7>(high));
-                    // Bytes of every eight columns, high ones first; then the order of columns in a block of activations
-                    // back to their own (columns 1 and 2 of every four).
-                    let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-                        0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,
-                    ));
-                    let bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
-                    let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
-                    let high = out.high.as_mut_ptr().add(16 * half);
-                    let low = out.low.as_mut_ptr().add(16 * half);
-                    _mm_storeu_si128(high.cast(), _mm256_castsi256_si128(bytes));
-                    _mm_storeu_si128(low.cast(), _mm256_extracti128_si256::<1>(bytes));
-                    sums[half] = sum(x);
-                }
-            }
-            (out.scale, out.sum) = (block.scale, block.sum);
-            (out.first_sum, out.last_sum) = (block.first_sum, block.last_sum());
+            // SAFETY: just asserted to be inside; any bits are a block; `&mut self` keeps others out; the caller's promise.
+            unsafe { *half_sums.add(b) = split(block, &mut *blocks.add(b)) };
+        }
+        let out = self.groups.base().cast::<SplitBlock>();
+        for (g, group) in groups.iter().enumerate() {
+            // SAFETY: the same.
+            unsafe { split(group, &mut *out.add(g)) };
         }
     }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn split(block: &QuantizedBlock, out: &mut SplitBlock) -> HalfSums {
+    let mut sums = [0; 2];
+    for half in 0..2 {
+        // SAFETY: 16 integers and bytes from 16 * half on; the caller's promise.
+        unsafe {
+            let x = block.integers.as_ptr().add(16 * half);
+            let x = _mm256_loadu_si256(x.cast());
+            let high = _mm256_srai_epi16::<7>(_mm256_add_epi16(x, _mm256_set1_epi16(64)));
+            let low = _mm256_sub_epi16(x, _mm256_slli_epi16::<7>(high));
+            // Bytes of every eight columns, high ones first; then the order of columns in a block of activations back to
+            // their own (columns 1 and 2 of every four).
+            let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,
+            ));
+            let bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
+            let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
+            let high = out.high.as_mut_ptr().add(16 * half);
+            let low = out.low.as_mut_ptr().add(16 * half);
+            _mm_storeu_si128(high.cast(), _mm256_castsi256_si128(bytes));
+            _mm_storeu_si128(low.cast(), _mm256_extracti128_si256::<1>(bytes));
+            sums[half] = sum(x);
+        }
+    }
+    (out.scale, out.sum) = (block.scale, block.sum);
+    sums
 }
 
 /// # Safety
@@ -106,95 +121,261 @@ unsafe fn sum(integers: __m256i) -> i32 {
     }
 }
 
-/// The products of each half of a block's columns with the high bytes and with the low ones, added up for each row.
-type HalfDots<R> = [[<R as Register>::Integers; 2]; 2];
+/// Products with the high bytes and with the low ones, added up for each row.
+type Dots<R> = [<R as Register>::Integers; 2];
 
-trait ByteDot: Register {
-    /// # Safety
-    /// `block` is one in this type's layout; the processor has the instructions.
-    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self>;
+/// The same of both halves of a panel's rows: `[of high or of low bytes][of rows]`.
+type BothDots = [[__m256i; 2]; 2];
+
+/// Bytes of AVX2: products of pairs, added up in 16 bits for as long as they fit.
+struct BothHalves {
+    /// Four columns whose products fit, of high bytes (127 at the most) and of low ones (64).
+    fit: [usize; 2],
+    words: BothDots,
 }
 
-impl<const HALF: usize> ByteDot for Eight<HALF> {
+impl BothHalves {
+    /// For values of so many bits.
     #[inline(always)]
-    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self> {
-        // SAFETY: the caller's promise; 16 bytes of a half are there.
+    unsafe fn new(bits: u32) -> BothHalves {
+        BothHalves {
+            fit: match bits {
+                ..=4 => [8, 8],
+                5 => [4, 8],
+                _ => [2, 4],
+            },
+            // SAFETY: the caller's promise.
+            words: [[unsafe { _mm256_setzero_si256() }; 2]; 2],
+        }
+    }
+
+    /// Adds the products of columns `4 * four..4 * four + 4` of `columns`, and what has to be added up to 32 bits to `dots`,
+    /// times `factors`.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn add(
+        &mut self,
+        dots: &mut BothDots,
+        w: [__m256i; 2],
+        x: &SplitBlock,
+        four: usize,
+        columns: usize,
+        factors: [__m256i; 2],
+    ) {
+        // SAFETY: the caller's promise; there are 32 columns.
         unsafe {
-            let (high, low) = (x.high.as_ptr(), x.low.as_ptr());
-            let ([a, b], [c, d]) = (W::bytes::<Self, 0>(block), W::bytes::<Self, 1>(block));
-            let ([e, f], [g, h]) = (W::bytes::<Self, 2>(block), W::bytes::<Self, 3>(block));
-            let (first, last) = ([a, b, c, d], [e, f, g, h]);
-            [
-                [sixteen::<W>(first, high), sixteen::<W>(first, low)],
-                [
-                    sixteen::<W>(last, high.add(16)),
-                    sixteen::<W>(last, low.add(16)),
-                ],
-            ]
+            for (k, x) in [x.high.as_ptr(), x.low.as_ptr()].into_iter().enumerate() {
+                let (x, fit) = (x.add(4 * four), self.fit[k].min(columns / 4));
+                self.words[k] = match four % fit {
+                    0 => byte_products(w, x),
+                    _ => add_byte_products(self.words[k], w, x),
+                };
+                if (four + 1) % fit == 0 {
+                    for r in 0..2 {
+                        let words = _mm256_madd_epi16(self.words[k][r], factors[r]);
+                        dots[k][r] = _mm256_add_epi32(dots[k][r], words);
+                    }
+                }
+            }
         }
     }
 }
 
+/// The exact products of a block with a row's integers, of both halves of a panel's rows. They take turns: a row's bytes
+/// are not kept, for which registers do not suffice.
+///
 /// # Safety
-/// The processor has AVX2; 16 bytes can be read.
+/// `block` is one in this type's layout; the processor has AVX2.
 #[inline(always)]
-unsafe fn sixteen<W: Unpack>(w: [__m256i; 4], x: *const i8) -> __m256i {
+unsafe fn dots_of_both<W: Unpack>(
+    block: *const u8,
+    x: &SplitBlock,
+    sums: &HalfSums,
+) -> [__m256i; 2] {
+    // Where nothing is to be taken away, sub-scales are multiplied in where only neighbours would be added.
+    let in_words = W::SUB_SCALED && W::BYTES.less == 0;
+    let columns = if W::SUB_SCALED { 16 } else { BLOCK };
     // SAFETY: the caller's promise.
     unsafe {
-        let x = x.cast::<i16>();
-        let ones = _mm256_set1_epi16(1);
-        let first = _mm256_add_epi16(
-            _mm256_maddubs_epi16(w[0], pair(x)),
-            _mm256_maddubs_epi16(w[1], pair(x.add(2))),
-        );
-        let last = _mm256_add_epi16(
-            _mm256_maddubs_epi16(w[2], pair(x.add(4))),
-            _mm256_maddubs_epi16(w[3], pair(x.add(6))),
-        );
-        // Two products of 5 bits with 7, four times, are below 2^15; of 6 bits only twice.
-        if W::BYTES.bits <= 5 {
-            return _mm256_madd_epi16(_mm256_add_epi16(first, last), ones);
+        let mut halves = [[[_mm256_setzero_si256(); 2]; 2]; 2];
+        let mut factors = [_mm256_set1_epi16(1); 2];
+        let mut both = BothHalves::new(0);
+        for_each_eight!(C, {
+            let half = if W::SUB_SCALED { C / 2 } else { 0 };
+            if C % 2 == 0 && (C == 0 || W::SUB_SCALED) {
+                both = BothHalves::new(W::BYTES.bits_of_half(C / 2));
+                if in_words {
+                    factors = [
+                        W::sub_scale_words::<Eight<0>>(block, half),
+                        W::sub_scale_words::<Eight<1>>(block, half),
+                    ];
+                }
+            }
+            let (first, last) = (
+                W::bytes::<Eight<0>, C>(block),
+                W::bytes::<Eight<1>, C>(block),
+            );
+            for i in 0..2 {
+                let w = [first[i], last[i]];
+                both.add(&mut halves[half], w, x, 2 * C + i, columns, factors);
+            }
+        });
+        let [first, last] = halves;
+        let (a, b) = ([first[0][0], first[1][0]], [last[0][0], last[1][0]]);
+        let (c, d) = ([first[0][1], first[1][1]], [last[0][1], last[1][1]]);
+        match in_words {
+            true => [both_halves::<Eight<0>>(a, b), both_halves::<Eight<1>>(c, d)],
+            false => [
+                finished::<W, Eight<0>>(block, a, b, sums),
+                finished::<W, Eight<1>>(block, c, d, sums),
+            ],
         }
-        _mm256_add_epi32(
-            _mm256_madd_epi16(first, ones),
-            _mm256_madd_epi16(last, ones),
-        )
     }
 }
 
-impl ByteDot for Sixteen {
-    #[inline(always)]
-    unsafe fn halves_of<W: Unpack>(block: *const u8, x: &SplitBlock) -> HalfDots<Self> {
-        // In turn: each waits for the one four before it, and what waits long fills the processor's queues. Columns 8C.. of
-        // the first half and of the last.
-        macro_rules! fours {
-            ($dots:ident, $first:ident, $last:ident, $c:literal, $i:literal) => {
-                $dots[0][0] =
-                    add_bytes_at::<{ HIGH + 8 * $c + 4 * $i }>($dots[0][0], $first[$i], x);
-                $dots[0][1] = add_bytes_at::<{ LOW + 8 * $c + 4 * $i }>($dots[0][1], $first[$i], x);
-                $dots[1][0] =
-                    add_bytes_at::<{ HIGH + 16 + 8 * $c + 4 * $i }>($dots[1][0], $last[$i], x);
-                $dots[1][1] =
-                    add_bytes_at::<{ LOW + 16 + 8 * $c + 4 * $i }>($dots[1][1], $last[$i], x);
-            };
+/// The same for 16 columns, of two chunks of nibbles.
+///
+/// # Safety
+/// The chunks are there; the processor has AVX2.
+#[inline(always)]
+unsafe fn dots_of_nibbles(chunks: *const u8, x: &SplitBlock) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [[_mm256_setzero_si256(); 2]; 2];
+        let (mut both, ones) = (BothHalves::new(4), [_mm256_set1_epi16(1); 2]);
+        for c in 0..2 {
+            let (first, last) = (
+                nibble_pair::<Eight<0>>(chunks, c),
+                nibble_pair::<Eight<1>>(chunks, c),
+            );
+            for i in 0..2 {
+                both.add(&mut dots, [first[i], last[i]], x, 2 * c + i, 16, ones);
+            }
         }
-        const HIGH: usize = std::mem::offset_of!(SplitBlock, high);
-        const LOW: usize = std::mem::offset_of!(SplitBlock, low);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut dots = [[_mm512_setzero_si512(); 2]; 2];
-            let first = W::bytes::<Self, 0>(block);
-            let second = W::bytes::<Self, 1>(block);
-            let third = W::bytes::<Self, 2>(block);
-            fours!(dots, first, third, 0, 0);
-            fours!(dots, first, third, 0, 1);
-            let fourth = W::bytes::<Self, 3>(block);
-            fours!(dots, second, fourth, 1, 0);
-            fours!(dots, second, fourth, 1, 1);
-            dots
-        }
+        [
+            whole::<Eight<0>>([dots[0][0], dots[1][0]]),
+            whole::<Eight<1>>([dots[0][1], dots[1][1]]),
+        ]
     }
 }
+
+/// The products of four columns of two times eight rows with four bytes, neighbours added. With intrinsics the compiler
+/// keeps all bytes of a row in registers that it does not have.
+///
+/// # Safety
+/// The processor has AVX2; the bytes are there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn byte_products(w: [__m256i; 2], x: *const i8) -> [__m256i; 2] {
+    let (first, last);
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {last}, dword ptr [{x}]",
+            "vpmaddubsw {first}, {w0}, {last}",
+            "vpmaddubsw {last}, {w1}, {last}",
+            first = out(ymm_reg) first,
+            last = out(ymm_reg) last,
+            w0 = in(ymm_reg) w[0],
+            w1 = in(ymm_reg) w[1],
+            x = in(reg) x,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    [first, last]
+}
+
+/// `sums` plus the same.
+///
+/// # Safety
+/// As for `byte_products`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_byte_products(sums: [__m256i; 2], w: [__m256i; 2], x: *const i8) -> [__m256i; 2] {
+    let [mut first, mut last] = sums;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {b}, dword ptr [{x}]",
+            "vpmaddubsw {a}, {w0}, {b}",
+            "vpmaddubsw {b}, {w1}, {b}",
+            "vpaddw {first}, {first}, {a}",
+            "vpaddw {last}, {last}, {b}",
+            first = inout(ymm_reg) first,
+            last = inout(ymm_reg) last,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            w0 = in(ymm_reg) w[0],
+            w1 = in(ymm_reg) w[1],
+            x = in(reg) x,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    [first, last]
+}
+
+/// The exact products of a block with a row's integers.
+///
+/// # Safety
+/// `block` is one in this type's layout; the processor has the instructions.
+#[inline(always)]
+unsafe fn dots<W: Unpack>(block: *const u8, x: &SplitBlock, sums: &HalfSums) -> __m512i {
+    // In turn: each waits for the one four before it, and what waits long fills the processor's queues. Columns 8C.. of
+    // the first half and of the last.
+    macro_rules! fours {
+        ($dots:ident, $first:ident, $last:ident, $c:literal, $i:literal) => {
+            $dots[0][0] = add_bytes_at::<{ HIGH + 8 * $c + 4 * $i }>($dots[0][0], $first[$i], x);
+            $dots[0][1] = add_bytes_at::<{ LOW + 8 * $c + 4 * $i }>($dots[0][1], $first[$i], x);
+            $dots[1][0] =
+                add_bytes_at::<{ HIGH + 16 + 8 * $c + 4 * $i }>($dots[1][0], $last[$i], x);
+            $dots[1][1] = add_bytes_at::<{ LOW + 16 + 8 * $c + 4 * $i }>($dots[1][1], $last[$i], x);
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [[_mm512_setzero_si512(); 2]; 2];
+        let first = W::bytes::<Sixteen, 0>(block);
+        let second = W::bytes::<Sixteen, 1>(block);
+        let third = W::bytes::<Sixteen, 2>(block);
+        fours!(dots, first, third, 0, 0);
+        fours!(dots, first, third, 0, 1);
+        let fourth = W::bytes::<Sixteen, 3>(block);
+        fours!(dots, second, fourth, 1, 0);
+        fours!(dots, second, fourth, 1, 1);
+        let [first, last] = dots;
+        finished::<W, Sixteen>(block, first, last, sums)
+    }
+}
+
+/// The same for 16 columns, of two chunks of nibbles.
+///
+/// # Safety
+/// The chunks are there; the processor has the instructions.
+#[inline(always)]
+unsafe fn nibble_dots(chunks: *const u8, x: &SplitBlock) -> __m512i {
+    macro_rules! four {
+        ($dots:ident, $w:expr, $column:literal) => {
+            $dots[0] = add_bytes_at::<{ HIGH + $column }>($dots[0], $w, x);
+            $dots[1] = add_bytes_at::<{ LOW + $column }>($dots[1], $w, x);
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [_mm512_setzero_si512(); 2];
+        let first = nibble_pair::<Sixteen>(chunks, 0);
+        four!(dots, first[0], 0);
+        four!(dots, first[1], 4);
+        let last = nibble_pair::<Sixteen>(chunks, 1);
+        four!(dots, last[0], 8);
+        four!(dots, last[1], 12);
+        whole::<Sixteen>(dots)
+    }
+}
+
+const HIGH: usize = std::mem::offset_of!(SplitBlock, high);
+const LOW: usize = std::mem::offset_of!(SplitBlock, low);
 
 vnni! {
     /// 16 times four weights, and four bytes.
@@ -226,21 +407,37 @@ struct Step<'a> {
     half_sums: &'a HalfSums,
 }
 
+impl Step<'_> {
+    #[inline(always)]
+    fn factors(&self) -> Factors {
+        Factors {
+            scale: self.x.scale,
+            sum: self.x.sum,
+        }
+    }
+}
+
 /// A row's sums in all the registers that a panel takes.
 trait OneRow {
     /// # Safety
     /// The processor has the instructions (so for all).
     unsafe fn new() -> Self;
 
+    /// Starts a group whose 16 offsets take the sums `x`.
+    ///
+    /// # Safety
+    /// The weights are there in this type's layout (so for all).
+    unsafe fn start_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock);
+
     /// Adds a block's products.
     ///
     /// # Safety
-    /// The weights are there in this type's layout.
+    /// As for `start_group`.
     unsafe fn add<W: Unpack>(&mut self, step: Step<'_>);
 
     /// # Safety
-    /// As for `add`.
-    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8);
+    /// As for `start_group`.
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock);
 
     fn lanes(self) -> [f32; PANEL];
 }
@@ -253,20 +450,32 @@ impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
     }
 
     #[inline(always)]
-    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
+    unsafe fn start_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock) {
         // SAFETY: the caller's promise.
         unsafe {
-            add_block::<W, _>(&mut self.0, step);
-            add_block::<W, _>(&mut self.1, step);
+            let [first, last] = dots_of_nibbles(group.add(W::NIBBLES_OF_OFFSETS), x);
+            self.0.start_group(first);
+            self.1.start_group(last);
         }
     }
 
     #[inline(always)]
-    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8) {
+    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
+        let Step { group, block, .. } = step;
         // SAFETY: the caller's promise.
         unsafe {
-            self.0.end_group::<W>(group, W::BYTES.times);
-            self.1.end_group::<W>(group, W::BYTES.times);
+            let [first, last] = dots_of_both::<W>(block, step.x, step.half_sums);
+            self.0.add::<W>(first, group, block, step.factors());
+            self.1.add::<W>(last, group, block, step.factors());
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.end_group::<W>(group, W::BYTES.times, x.scale);
+            self.1.end_group::<W>(group, W::BYTES.times, x.scale);
         }
     }
 
@@ -285,15 +494,25 @@ impl OneRow for Sums<Sixteen> {
     }
 
     #[inline(always)]
-    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
+    unsafe fn start_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock) {
         // SAFETY: the caller's promise.
-        unsafe { add_block::<W, _>(self, step) };
+        unsafe { self.start_group(nibble_dots(group.add(W::NIBBLES_OF_OFFSETS), x)) };
     }
 
     #[inline(always)]
-    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8) {
+    unsafe fn add<W: Unpack>(&mut self, step: Step<'_>) {
+        let Step { group, block, .. } = step;
         // SAFETY: the caller's promise.
-        unsafe { self.end_group::<W>(group, W::BYTES.times) };
+        unsafe {
+            let dots = dots::<W>(block, step.x, step.half_sums);
+            self.add::<W>(dots, group, block, step.factors());
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end_group<W: Unpack>(&mut self, group: *const u8, x: &SplitBlock) {
+        // SAFETY: the caller's promise.
+        unsafe { self.end_group::<W>(group, W::BYTES.times, x.scale) };
     }
 
     #[inline(always)]
@@ -312,9 +531,13 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
         for panel in panels {
             let mut sums = S::new();
             let mut half_sums = x.half_sums.base().cast::<HalfSums>();
+            let mut sums_of_group = x.groups.base().cast::<SplitBlock>();
             let mut x = x.blocks.base().cast::<SplitBlock>();
             for group in linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES) {
                 let group = group.as_ptr();
+                if W::OFFSETS == 16 {
+                    sums.start_group::<W>(group, &*sums_of_group);
+                }
                 for j in 0..W::GROUP_BLOCKS {
                     let step = Step {
                         group,
@@ -325,47 +548,26 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
                     sums.add::<W>(step);
                     (x, half_sums) = (x.add(1), half_sums.add(1));
                 }
-                sums.end_group::<W>(group);
+                sums.end_group::<W>(group, &*sums_of_group);
+                sums_of_group = sums_of_group.add(1);
             }
             linear.store(panel * PANEL, 0, &sums.lanes());
         }
     }
 }
 
-/// # Safety
-/// As for `OneRow::add`.
+/// A block's products from those of its halves. No closures here: they would not be compiled for the caller's instructions.
 #[inline(always)]
-unsafe fn add_block<W: Unpack, R: ByteDot>(sums: &mut Sums<R>, step: Step<'_>) {
-    let Step {
-        group, block, x, ..
-    } = step;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let dots = dot::<W, R>(block, x, step.half_sums);
-        let factors = Factors {
-            scale: x.scale,
-            sum: x.sum,
-            first_sum: x.first_sum,
-            last_sum: x.last_sum,
-        };
-        sums.add::<W>(dots, group, block, factors);
-    }
-}
-
-/// The exact products of a block with a row's integers. No closures here: they would not be compiled for the caller's
-/// instructions.
-#[inline(always)]
-unsafe fn dot<W: Unpack, R: ByteDot>(
+unsafe fn finished<W: Unpack, R: Register>(
     block: *const u8,
-    x: &SplitBlock,
+    first: Dots<R>,
+    last: Dots<R>,
     sums: &HalfSums,
 ) -> R::Integers {
     // SAFETY: the caller's promise.
     unsafe {
-        let [first, last] = R::halves_of::<W>(block, x);
         if !W::SUB_SCALED {
-            let high = R::plus(first[0], last[0]);
-            let dot = whole::<R>([high, R::plus(first[1], last[1])]);
+            let dot = both_halves::<R>(first, last);
             return match W::BYTES.less {
                 0 => dot,
                 _ => less::<W, R>(dot, sums[0] + sums[1]),
@@ -384,7 +586,13 @@ unsafe fn dot<W: Unpack, R: ByteDot>(
 }
 
 #[inline(always)]
-unsafe fn whole<R: Register>([high, low]: [R::Integers; 2]) -> R::Integers {
+unsafe fn both_halves<R: Register>(first: Dots<R>, last: Dots<R>) -> R::Integers {
+    // SAFETY: the caller's promise.
+    unsafe { whole::<R>([R::plus(first[0], last[0]), R::plus(first[1], last[1])]) }
+}
+
+#[inline(always)]
+unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
     // SAFETY: the caller's promise.
     unsafe { R::plus(R::integers_left::<7>(high), low) }
 }

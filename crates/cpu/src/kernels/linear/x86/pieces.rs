@@ -11,7 +11,7 @@ pub type Pair<R> = [<R as Register>::Integers; 2];
 pub type Columns<R> = [<R as Register>::Integers; 4];
 
 /// Masks that leave only the even or only the odd bytes.
-const EVEN: i32 = 0x8000_8000_u32 as i32;
+pub const EVEN: i32 = 0x8000_8000_u32 as i32;
 const ODD: i32 = 0x0080_0080;
 
 /// Functions of registers or of memory that the caller promised to be there.
@@ -37,15 +37,6 @@ steps! {
 
     fn signed_bytes<R: Register>(p: *const u8) -> R::Floats {
         R::floats(R::signed(p))
-    }
-
-    /// The low nibbles of a byte of each row for the first half, the high ones for the last.
-    fn nibbles_of_half<R: Register>(p: *const u8, half: usize) -> R::Integers {
-        let bytes = R::unsigned(p);
-        match half {
-            0 => R::and(bytes, R::of_integers(15)),
-            _ => R::integers_right::<4>(bytes),
-        }
     }
 
     /// The sub-scales of all rows and a half of the columns.

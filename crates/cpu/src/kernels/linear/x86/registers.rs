@@ -38,7 +38,6 @@ pub trait Register: Copy {
     unsafe fn left<const N: u32>(words: Self::Integers) -> Self::Integers;
     unsafe fn right<const N: u32>(words: Self::Integers) -> Self::Integers;
     unsafe fn integers_left<const N: u32>(a: Self::Integers) -> Self::Integers;
-    unsafe fn integers_right<const N: u32>(a: Self::Integers) -> Self::Integers;
     unsafe fn bytes_minus(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     unsafe fn byte_sizes(a: Self::Integers) -> Self::Integers;
     /// Bytes, negative where `signs` is; where that is zero, anything.
@@ -132,7 +131,6 @@ register! {
     fn left<const N>(words: __m256i) -> __m256i { _mm256_sll_epi16(words, count(N)) }
     fn right<const N>(words: __m256i) -> __m256i { _mm256_srl_epi16(words, count(N)) }
     fn integers_left<const N>(a: __m256i) -> __m256i { _mm256_sll_epi32(a, count(N)) }
-    fn integers_right<const N>(a: __m256i) -> __m256i { _mm256_srl_epi32(a, count(N)) }
     fn bytes_minus(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
     fn byte_sizes(a: __m256i) -> __m256i { _mm256_abs_epi8(a) }
     fn with_signs(a: __m256i, signs: __m256i) -> __m256i { _mm256_sign_epi8(a, signs) }
@@ -207,7 +205,6 @@ register! {
     fn left<const N>(words: __m512i) -> __m512i { _mm512_slli_epi16::<N>(words) }
     fn right<const N>(words: __m512i) -> __m512i { _mm512_srli_epi16::<N>(words) }
     fn integers_left<const N>(a: __m512i) -> __m512i { _mm512_slli_epi32::<N>(a) }
-    fn integers_right<const N>(a: __m512i) -> __m512i { _mm512_srli_epi32::<N>(a) }
     fn bytes_minus(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi8(a, b) }
     fn byte_sizes(a: __m512i) -> __m512i { _mm512_abs_epi8(a) }
     fn with_signs(a: __m512i, signs: __m512i) -> __m512i {

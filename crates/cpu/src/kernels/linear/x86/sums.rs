@@ -7,15 +7,14 @@ use super::unpack::Unpack;
 pub struct Factors {
     pub scale: f32,
     pub sum: f32,
-    pub first_sum: f32,
-    pub last_sum: f32,
 }
 
 #[derive(Clone, Copy)]
 pub struct Sums<R: Register> {
     all: R::Floats,
-    /// Of a group so far, without its scales: for types with two offsets.
+    /// Of a group so far, without its scales.
     products: R::Floats,
+    /// What the group's 16 offsets come to, without their units.
     offsets: R::Floats,
 }
 
@@ -33,6 +32,16 @@ impl<R: Register> Sums<R> {
         }
     }
 
+    /// Starts a group whose 16 offsets came to `dots`.
+    ///
+    /// # Safety
+    /// As for `new`.
+    #[inline(always)]
+    pub unsafe fn start_group(&mut self, dots: R::Integers) {
+        // SAFETY: the caller's promise.
+        self.offsets = unsafe { R::floats(dots) };
+    }
+
     /// Adds a block, whose integers came to `dots`.
     ///
     /// # Safety
@@ -48,32 +57,27 @@ impl<R: Register> Sums<R> {
         // SAFETY: the caller's promise.
         unsafe {
             let dots = R::floats(dots);
-            if W::OFFSETS == 2 {
+            if W::SCALES_GROUPS {
                 self.products = R::mul_add(dots, R::of_floats(x.scale), self.products);
-                let (first, last) = (
-                    W::offsets::<R>(group, block, 0),
-                    W::offsets::<R>(group, block, 1),
-                );
-                self.offsets = R::mul_add(first, R::of_floats(x.first_sum), self.offsets);
-                self.offsets = R::mul_add(last, R::of_floats(x.last_sum), self.offsets);
-                return;
+            } else {
+                let scales = R::mul(W::scales::<R>(group, block), R::of_floats(x.scale));
+                self.all = R::mul_add(dots, scales, self.all);
             }
-            let scales = R::mul(W::scales::<R>(group, block), R::of_floats(x.scale));
-            self.all = R::mul_add(dots, scales, self.all);
             if W::OFFSETS == 1 {
-                let offsets = W::offsets::<R>(group, block, 1);
+                let offsets = W::offsets::<R>(group, block);
                 self.all = R::mul_add(offsets, R::of_floats(x.sum), self.all);
             }
         }
     }
 
-    /// Behind a group's last block. Products were so many `times` too high, a power of two: nothing is rounded.
+    /// Behind a group's last block. Products were so many `times` too high, a power of two: nothing is rounded. The sums of
+    /// activations that its 16 offsets took have the scale `sums_scale`.
     ///
     /// # Safety
     /// As for `add`.
     #[inline(always)]
-    pub unsafe fn end_group<W: Unpack>(&mut self, group: *const u8, times: u32) {
-        if W::OFFSETS < 2 {
+    pub unsafe fn end_group<W: Unpack>(&mut self, group: *const u8, times: u32, sums_scale: f32) {
+        if !W::SCALES_GROUPS {
             return;
         }
         // SAFETY: the caller's promise; scales of this type are the group's alone.
@@ -83,8 +87,11 @@ impl<R: Register> Sums<R> {
                 scales = R::mul(scales, R::of_floats(1.0 / times as f32));
             }
             self.all = R::mul_add(self.products, scales, self.all);
-            self.all = R::mul_add(self.offsets, W::offset_units::<R>(group), self.all);
-            (self.products, self.offsets) = (R::zeros(), R::zeros());
+            self.products = R::zeros();
+            if W::OFFSETS == 16 {
+                let units = R::mul(W::offset_units::<R>(group), R::of_floats(sums_scale));
+                self.all = R::mul_add(self.offsets, units, self.all);
+            }
         }
     }
 

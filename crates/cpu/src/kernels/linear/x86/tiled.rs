@@ -1,6 +1,7 @@
 //! Many rows: a panel is widened into the first-level cache, as much of its columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
+use super::pieces::nibbles;
 use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::Unpack;
 use super::{add_products, for_each_eight, pair, vnni};
@@ -12,17 +13,20 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of a panel that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
+/// Blocks of a panel that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
 /// Rows that go over one chunk: their activations (295 KB for 1152 columns) stay in the second-level cache.
 const ROWS: usize = 128;
 
-/// Blocks of a group, for all types with two offsets.
+/// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
 
 /// Pairs of 16-bit integers in a block of a row.
 const STEPS: usize = BLOCK / 2;
+
+/// The same of a group's offsets.
+const OFFSET_STEPS: usize = 16 / 2;
 
 /// One such pair of all rows; as large as a float of each.
 const STEP_BYTES: usize = 4 * PANEL;
@@ -31,10 +35,11 @@ const STEP_BYTES: usize = 4 * PANEL;
 pub struct WidePanel {
     /// `[block][step][row][2]`.
     integers: AlignedBytes,
-    /// `[block][row]`: one of several offsets is the last half's.
+    /// `[block][row]`.
     scales: AlignedBytes,
     offsets: AlignedBytes,
-    first_offsets: AlignedBytes,
+    /// The 16 offsets of a group: `[group][step][row][2]`, and `[group][row]`.
+    offset_integers: AlignedBytes,
     offset_units: AlignedBytes,
     /// `[row of the input][row]`.
     sums: AlignedBytes,
@@ -47,14 +52,15 @@ impl WidePanel {
             integers: room(CHUNK * STEPS * STEP_BYTES)?,
             scales: room(CHUNK * STEP_BYTES)?,
             offsets: room(CHUNK * STEP_BYTES)?,
-            first_offsets: room(CHUNK * STEP_BYTES)?,
-            offset_units: room(CHUNK * STEP_BYTES)?,
+            offset_integers: room(CHUNK / GROUP * OFFSET_STEPS * STEP_BYTES)?,
+            offset_units: room(CHUNK / GROUP * STEP_BYTES)?,
             sums: room(ROWS * STEP_BYTES)?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        let offsets = self.offsets.len() + self.first_offsets.len() + self.offset_units.len();
+        let of_groups = self.offset_integers.len() + self.offset_units.len();
+        let offsets = self.offsets.len() + of_groups;
         self.integers.len() + self.scales.len() + offsets + self.sums.len()
     }
 }
@@ -90,11 +96,11 @@ trait Tile: Panel {
     /// Rows of the largest tile.
     const ROWS: usize;
 
-    /// All tiles of some rows. Types that have as many `OFFSETS` share it: it is a call.
+    /// All tiles of some rows. Types that have as many `OFFSETS`, and whose groups are scaled or not, share it: it is a call.
     ///
     /// # Safety
     /// As for `Linear::run`, and the processor has the instructions (so for all).
-    unsafe fn all<const OFFSETS: usize>(
+    unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
         linear: &Linear<'_>,
         x: &QuantizedRows,
         panel: usize,
@@ -134,7 +140,7 @@ unsafe fn all<W: Unpack, T: Tile>(
     panels: Range<usize>,
     room: &mut WidePanel,
 ) {
-    const { assert!(W::OFFSETS < 2 || W::GROUP_BLOCKS == GROUP) };
+    const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP) };
     let blocks = linear.weights.columns / BLOCK;
     let chunks = blocks.div_ceil(CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
     let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
@@ -155,10 +161,13 @@ unsafe fn all<W: Unpack, T: Tile>(
                         block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
                     };
                     let (rows, blocks) = (rows.clone(), first..first + count);
-                    match W::OFFSETS {
-                        0 => T::all::<0>(linear, x, panel, rows, blocks, room, ahead),
-                        1 => T::all::<1>(linear, x, panel, rows, blocks, room, ahead),
-                        _ => T::all::<2>(linear, x, panel, rows, blocks, room, ahead),
+                    match (W::OFFSETS, W::SCALES_GROUPS) {
+                        (0, false) => {
+                            T::all::<0, false>(linear, x, panel, rows, blocks, room, ahead)
+                        }
+                        (0, true) => T::all::<0, true>(linear, x, panel, rows, blocks, room, ahead),
+                        (1, _) => T::all::<1, false>(linear, x, panel, rows, blocks, room, ahead),
+                        _ => T::all::<16, true>(linear, x, panel, rows, blocks, room, ahead),
                     }
                 }
             }
@@ -194,10 +203,20 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
         let integers = room.integers.base();
         let scales = room.scales.base().cast::<f32>();
         let offsets = room.offsets.base().cast::<f32>();
-        let first_offsets = room.first_offsets.base().cast::<f32>();
+        let offset_integers = room.offset_integers.base();
         let offset_units = room.offset_units.base().cast::<f32>();
-        for group in groups.chunks_exact(W::GROUP_BYTES) {
+        for (g, group) in groups.chunks_exact(W::GROUP_BYTES).enumerate() {
             let group = group.as_ptr();
+            if W::OFFSETS == 16 {
+                for c in 0..2 {
+                    let w = nibbles::<R>(group.add(W::NIBBLES_OF_OFFSETS), c);
+                    for v in 0..4 {
+                        let step = g * OFFSET_STEPS + 4 * c + v;
+                        R::store_chunk(w[v], offset_integers.add(step * STEP_BYTES));
+                    }
+                }
+                R::store(W::offset_units::<R>(group), offset_units.add(g * PANEL));
+            }
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 for_each_eight!(C, {
@@ -208,13 +227,8 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
                     }
                 });
                 R::store(W::scales::<R>(group, block), scales.add(b * PANEL));
-                if W::OFFSETS > 0 {
-                    R::store(W::offsets::<R>(group, block, 1), offsets.add(b * PANEL));
-                }
-                if W::OFFSETS == 2 {
-                    let first = W::offsets::<R>(group, block, 0);
-                    R::store(first, first_offsets.add(b * PANEL));
-                    R::store(W::offset_units::<R>(group), offset_units.add(b * PANEL));
+                if W::OFFSETS == 1 {
+                    R::store(W::offsets::<R>(group, block), offsets.add(b * PANEL));
                 }
                 b += 1;
             }
@@ -223,7 +237,7 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
 }
 
 #[inline(always)]
-unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
+unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panel: usize,
@@ -243,8 +257,12 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
         macro_rules! tile {
             ($m:literal) => {
                 let mut inputs = [x.row(row, columns); $m];
+                let mut sums_of_groups: [&[QuantizedBlock]; $m] = [&[]; $m];
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, columns);
+                    if OFFSETS == 16 {
+                        sums_of_groups[m] = &x.sums(row + m, columns)[blocks.start / GROUP..];
+                    }
                 }
                 let sums = all_sums.add((row - rows.start) * PANEL);
                 if is_first {
@@ -255,7 +273,12 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize>(
                         ask_for_output(linear, panel, row + m);
                     }
                 }
-                add::<T, OFFSETS, $m>(room, &inputs, blocks.clone(), sums, ahead.take());
+                let inputs = Inputs {
+                    rows: &inputs,
+                    sums_of_groups: &sums_of_groups,
+                };
+                let (blocks, ahead) = (blocks.clone(), ahead.take());
+                add::<T, OFFSETS, SCALES_GROUPS, $m>(room, inputs, blocks, sums, ahead);
                 // Right behind each tile: the next one is computed while the memory takes these.
                 if is_last {
                     for m in 0..$m {
@@ -306,14 +329,20 @@ macro_rules! for_each_step {
     };
 }
 
+/// The rows of a tile: all their blocks, and the sums of the groups that are there.
+struct Inputs<'a, const M: usize> {
+    rows: &'a [&'a [QuantizedBlock]; M],
+    sums_of_groups: &'a [&'a [QuantizedBlock]; M],
+}
+
 /// Adds the products of the widened blocks with the rows' `blocks` to the rows' sums.
 ///
 /// # Safety
 /// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
 #[inline(always)]
-unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
+unsafe fn add<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
     room: &WidePanel,
-    rows: &[&[QuantizedBlock]; M],
+    inputs: Inputs<'_, M>,
     blocks: Range<usize>,
     sums: *mut f32,
     ahead: Option<Ahead>,
@@ -336,7 +365,7 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
             let w = integers.add(b * STEPS * STEP_BYTES);
             let mut x = [std::ptr::null::<QuantizedBlock>(); M];
             for m in 0..M {
-                x[m] = rows[m].as_ptr().add(blocks.start + b);
+                x[m] = inputs.rows[m].as_ptr().add(blocks.start + b);
             }
             for_each_step!(STEP, {
                 let w = T::weights(w.add(STEP * STEP_BYTES));
@@ -345,7 +374,7 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
                 }
             });
             let scale = T::load(scales.add(b * PANEL));
-            if OFFSETS == 2 {
+            if SCALES_GROUPS {
                 for m in 0..M {
                     products[m] = T::mul_add_one(T::floats(dots[m]), (*x[m]).scale, products[m]);
                 }
@@ -354,7 +383,9 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
                         total[m] = T::mul_add(products[m], scale, total[m]);
                         products[m] = T::zeros();
                     }
-                    add_offsets::<T, M>(room, rows, blocks.start, b + 1 - GROUP..b + 1, &mut total);
+                    if OFFSETS == 16 {
+                        add_offsets::<T, M>(room, inputs.sums_of_groups, b / GROUP, &mut total);
+                    }
                 }
                 continue;
             }
@@ -373,34 +404,39 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const M: usize>(
     }
 }
 
-/// Adds the offsets of a group, two a block. Behind its products: registers do not hold both.
+/// Adds the offsets of a group. Behind its products: registers do not hold both.
 ///
 /// # Safety
-/// As for `add`; the rows' blocks start at `first`.
+/// As for `add`.
 #[inline(always)]
 unsafe fn add_offsets<T: Tile, const M: usize>(
     room: &WidePanel,
     rows: &[&[QuantizedBlock]; M],
-    first: usize,
-    group: Range<usize>,
+    group: usize,
     total: &mut [T::Floats; M],
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut sums = [T::zeros(); M];
-        for b in group.clone() {
-            let firsts = T::load(room.first_offsets.base().cast::<f32>().add(b * PANEL));
-            let lasts = T::load(room.offsets.base().cast::<f32>().add(b * PANEL));
-            for m in 0..M {
-                let x = &*rows[m].as_ptr().add(first + b);
-                sums[m] = T::mul_add_one(firsts, x.first_sum, sums[m]);
-                sums[m] = T::mul_add_one(lasts, x.last_sum(), sums[m]);
-            }
-        }
-        let units = room.offset_units.base().cast::<f32>();
-        let units = T::load(units.add(group.start * PANEL));
+        let w = room.offset_integers.base();
+        let w = w.add(group * OFFSET_STEPS * STEP_BYTES);
+        let mut x = [std::ptr::null::<QuantizedBlock>(); M];
         for m in 0..M {
-            total[m] = T::mul_add(sums[m], units, total[m]);
+            x[m] = &rows[m][group];
+        }
+        let mut dots = [T::zero(); M];
+        for_each_step!(STEP, {
+            if STEP < OFFSET_STEPS {
+                let w = T::weights(w.add(STEP * STEP_BYTES));
+                for m in 0..M {
+                    dots[m] = T::add_products::<{ 4 * STEP }>(dots[m], w, x[m]);
+                }
+            }
+        });
+        let units = room.offset_units.base().cast::<f32>();
+        let units = T::load(units.add(group * PANEL));
+        for m in 0..M {
+            let units = T::times(units, (*x[m]).scale);
+            total[m] = T::mul_add(T::floats(dots[m]), units, total[m]);
         }
     }
 }
@@ -415,7 +451,7 @@ macro_rules! tile_with {
             const ROWS: usize = $rows;
 
             #[target_feature(enable = $features)]
-            unsafe fn all<const OFFSETS: usize>(
+            unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
                 linear: &Linear<'_>,
                 x: &QuantizedRows,
                 panel: usize,
@@ -425,7 +461,9 @@ macro_rules! tile_with {
                 ahead: Ahead,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { all_tiles::<Self, OFFSETS>(linear, x, panel, rows, blocks, room, ahead) }
+                unsafe {
+                    all_tiles::<Self, OFFSETS, SCALES_GROUPS>(linear, x, panel, rows, blocks, room, ahead)
+                }
             }
 
             #[inline(always)]

@@ -19,8 +19,18 @@ pub struct ByteValues {
     pub bits: u32,
     /// What is to be taken from each.
     pub less: i32,
-    /// How many times too high sums of them are, sub-scales multiplied in.
+    /// How many times too high the last half's are, and sums of all, sub-scales multiplied in.
     pub times: u32,
+}
+
+impl ByteValues {
+    /// How large those of a half are.
+    pub const fn bits_of_half(&self, half: usize) -> u32 {
+        match half {
+            0 => self.bits - self.times.ilog2(),
+            _ => self.bits,
+        }
+    }
 }
 
 pub trait Unpack: Layout {
@@ -49,6 +59,14 @@ pub trait Unpack: Layout {
         unreachable!("{} has no sub-scales", Self::DTYPE)
     }
 
+    /// The same, twice in 16 bits.
+    ///
+    /// # Safety
+    /// As for `offsets`.
+    unsafe fn sub_scale_words<R: Register>(_: *const u8, _half: usize) -> R::Integers {
+        unreachable!("{} has no sub-scales in 16 bits", Self::DTYPE)
+    }
+
     /// Scales of the rows.
     ///
     /// # Safety
@@ -56,15 +74,18 @@ pub trait Unpack: Layout {
     /// instructions (so for all).
     unsafe fn scales<R: Register>(group: *const u8, block: *const u8) -> R::Floats;
 
-    /// Offsets of the rows and a half of the columns.
+    /// Offsets of the rows.
     ///
     /// # Safety
-    /// As for `scales`, and `half < 2`.
-    unsafe fn offsets<R: Register>(_: *const u8, _: *const u8, _half: usize) -> R::Floats {
-        unreachable!("{} has no offsets", Self::DTYPE)
+    /// As for `scales`.
+    unsafe fn offsets<R: Register>(_: *const u8, _: *const u8) -> R::Floats {
+        unreachable!("{} has no offset of a block", Self::DTYPE)
     }
 
-    /// What two offsets are multiples of.
+    /// Where in a group its 16 offsets lie, as two chunks of nibbles.
+    const NIBBLES_OF_OFFSETS: usize = 0;
+
+    /// What those are multiples of.
     ///
     /// # Safety
     /// As for `scales`.
@@ -95,11 +116,12 @@ const fn raised(values: &[i8; 16], by: u8) -> [i8; 16] {
 macro_rules! unpack {
     ($type:ident, $r:ident {
         scales: |$g:pat_param, $b:pat_param| $scales:expr,
-        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param| $offsets:expr,)?
-        $(offset_units: |$ug:ident| $units:expr,)?
+        $(offsets: |$og:pat_param, $ob:pat_param| $offsets:expr,)?
+        $(offsets_at: $at:expr, units: |$ug:ident| $units:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
         $(bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,)?
         $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
+        $(sub_scale_words: |$wb:ident, $wh:ident| $sub_scale_words:expr,)?
     }) => {
         impl Unpack for $type {
             $(const BYTES: ByteValues = ByteValues {
@@ -122,6 +144,12 @@ macro_rules! unpack {
                 unsafe { $sub_scale }
             })?
 
+            $(#[inline(always)]
+            unsafe fn sub_scale_words<$r: Register>($wb: *const u8, $wh: usize) -> $r::Integers {
+                // SAFETY: the caller's promise.
+                unsafe { $sub_scale_words }
+            })?
+
             #[inline(always)]
             unsafe fn scales<$r: Register>($g: *const u8, $b: *const u8) -> $r::Floats {
                 // SAFETY: the caller's promise.
@@ -129,12 +157,14 @@ macro_rules! unpack {
             }
 
             $(#[inline(always)]
-            unsafe fn offsets<$r: Register>($og: *const u8, $ob: *const u8, $half: usize) -> $r::Floats {
+            unsafe fn offsets<$r: Register>($og: *const u8, $ob: *const u8) -> $r::Floats {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
             })?
 
-            $(#[inline(always)]
+            $(const NIBBLES_OF_OFFSETS: usize = $at;
+
+            #[inline(always)]
             unsafe fn offset_units<$r: Register>($ug: *const u8) -> $r::Floats {
                 // SAFETY: the caller's promise.
                 unsafe { $units }
@@ -157,7 +187,7 @@ unpack!(Q4_0, R {
 
 unpack!(Q4_1, R {
     scales: |_, block| R::halves(block),
-    offsets: |_, block, _| R::halves(block.add(2 * PANEL)),
+    offsets: |_, block| R::halves(block.add(2 * PANEL)),
     eight: |block, C| nibbles::<R>(block.add(Q4_1::NIBBLES), C),
     bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Q4_1::NIBBLES), C),
 });
@@ -170,7 +200,7 @@ unpack!(Q5_0, R {
 
 unpack!(Q5_1, R {
     scales: |_, block| R::halves(block),
-    offsets: |_, block, _| R::halves(block.add(2 * PANEL)),
+    offsets: |_, block| R::halves(block.add(2 * PANEL)),
     eight: |block, C| widen_unsigned::<R>(fives::<R, C>(block, Q5_1::NIBBLES, Q5_1::BITS)),
     bytes: 5 less 0 |block, C| fives::<R, C>(block, Q5_1::NIBBLES, Q5_1::BITS),
 });
@@ -183,7 +213,7 @@ unpack!(Q8_0, R {
 
 unpack!(Affine8, R {
     scales: |_, block| R::halves(block),
-    offsets: |_, block, _| {
+    offsets: |_, block| {
         let lowered = R::mul(R::halves(block), R::of_floats(128.0));
         R::add(lowered, R::halves(block.add(2 * PANEL)))
     },
@@ -193,7 +223,7 @@ unpack!(Affine8, R {
 
 unpack!(Zero4, R {
     scales: |_, block| R::halves(block),
-    offsets: |_, block, _| {
+    offsets: |_, block| {
         let zeros = unsigned_bytes::<R>(block.add(Zero4::ZEROS));
         R::negative(R::mul(R::halves(block), zeros))
     },
@@ -203,43 +233,47 @@ unpack!(Zero4, R {
 
 unpack!(Q2K, R {
     scales: |group, _| R::halves(group),
-    offsets: |_, block, half| R::floats(nibbles_of_half::<R>(block.add(Q2K::MINS), half)),
-    offset_units: |group| R::negative(R::halves(group.add(2 * PANEL))),
+    offsets_at: Q2K::MINS, units: |group| R::negative(R::halves(group.add(2 * PANEL))),
     eight: |block, C| {
         let scales = R::to_spread(block.add(Q2K::SCALES));
         let bytes = R::chunk(block, C % 2);
-        let (scales, bytes) = match C / 2 {
-            0 => (R::right::<4>(scales), bytes),
-            _ => (scales, R::right::<2>(bytes)),
+        let (scales, first, second) = match C / 2 {
+            0 => (R::right::<4>(scales), bytes, R::right::<2>(bytes)),
+            _ => (scales, R::right::<4>(bytes), R::right::<6>(bytes)),
         };
         let mask = R::of_bytes(3);
-        let values = [R::and(bytes, mask), R::and(R::right::<4>(bytes), mask)];
+        let values = [R::and(first, mask), R::and(second, mask)];
         widen_scaled::<R>(values, low_nibbles::<R>(scales))
     },
-    bytes: 4 less 0 times 4 |block, C| {
+    bytes: 6 less 0 times 16 |block, C| {
         let bytes = R::chunk(block, C % 2);
-        let mask = R::of_bytes(if C < 2 { 3 } else { 12 });
-        [R::and(bytes, mask), R::and(R::right::<4>(bytes), mask)]
+        let mask = R::of_bytes(if C < 2 { 3 } else { 3 << 4 });
+        [R::and(bytes, mask), R::and(R::right::<2>(bytes), mask)]
     },
-    sub_scale: |block, half| match half {
-        // The last half's values are four times as high.
-        0 => R::and(R::integers_right::<2>(R::unsigned(block.add(Q2K::SCALES))), R::of_integers(60)),
-        _ => R::and(R::unsigned(block.add(Q2K::SCALES)), R::of_integers(15)),
+    sub_scale: |block, half| {
+        let mask = if half == 0 { 15 << 4 } else { 15 };
+        R::and(R::unsigned(block.add(Q2K::SCALES)), R::of_integers(mask))
+    },
+    sub_scale_words: |block, half| {
+        let mask = if half == 0 { 15 << 4 } else { 15 };
+        let words = R::spread(R::to_spread(block.add(Q2K::SCALES)), EVEN);
+        R::and(words, R::of_words(mask))
     },
 });
 
 unpack!(Q3K, R {
     scales: |group, _| R::halves(group),
-    offsets: |_, block, half| signed_bytes::<R>(block.add(PANEL * half)),
-    offset_units: |group| R::mul(R::halves(group), R::of_floats(-4.0)),
-    eight: |block, C| widen_scaled::<R>(triples::<R, C>(block.add(Q3K::TRIPLES)), sub_scales::<R>(block, C)),
-    bytes: 3 less 0 |block, C| triples::<R, C>(block.add(Q3K::TRIPLES)),
+    eight: |block, C| {
+        let values = triples::<R, C>(block.add(Q3K::TRIPLES));
+        widen_signed_scaled::<R>(minus::<R>(values, 4), sub_scales::<R>(block, C))
+    },
+    bytes: 3 less 4 |block, C| triples::<R, C>(block.add(Q3K::TRIPLES)),
     sub_scale: |block, half| sub_scale_of_half::<R>(block, half),
 });
 
 unpack!(Q4K, R {
     scales: |group, block| R::mul(R::halves(group), unsigned_bytes::<R>(block)),
-    offsets: |group, block, _| {
+    offsets: |group, block| {
         let mins = unsigned_bytes::<R>(block.add(PANEL));
         R::mul(R::negative(R::halves(group.add(2 * PANEL))), mins)
     },
@@ -249,7 +283,7 @@ unpack!(Q4K, R {
 
 unpack!(Q5K, R {
     scales: |group, block| Q4K::scales::<R>(group, block),
-    offsets: |group, block, half| Q4K::offsets::<R>(group, block, half),
+    offsets: |group, block| Q4K::offsets::<R>(group, block),
     eight: |block, C| widen_unsigned::<R>(fives::<R, C>(block, Q5K::NIBBLES, Q5K::BITS)),
     bytes: 5 less 0 |block, C| fives::<R, C>(block, Q5K::NIBBLES, Q5K::BITS),
 });
