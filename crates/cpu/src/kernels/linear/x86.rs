@@ -1,10 +1,12 @@
 //! Products with AVX2 or AVX-512: few rows straight from the packed weights, many rows from panels widened into the cache.
 
+mod both_halves;
 mod dense;
 mod direct;
 mod one_row;
 mod pieces;
 mod registers;
+mod split_row;
 mod sums;
 mod tiled;
 mod unpack;
@@ -20,7 +22,7 @@ use mettle_tensor::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use one_row::SplitRow;
+use split_row::SplitRow;
 use tiled::WidePanel;
 
 /// Rows up to which widening in registers is the faster way.

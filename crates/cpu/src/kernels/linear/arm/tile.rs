@@ -31,10 +31,19 @@ pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot, const HALVES: usize>(
         macro_rules! tile {
             ($dot:ident, $m:literal) => {
                 let mut inputs = [std::ptr::null(); $m];
+                let mut sums_of_groups = [std::ptr::null(); $m];
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, blocks * BLOCK).as_ptr().add(first);
+                    if W::OFFSETS == 16 {
+                        let sums = x.sums(row + m, blocks * BLOCK);
+                        sums_of_groups[m] = sums[first / W::GROUP_BLOCKS..].as_ptr();
+                    }
                 }
-                tile::<W, $dot, $m, HALVES>(groups, r, &inputs, sums.add(row - rows.start));
+                let inputs = Inputs {
+                    rows: &inputs,
+                    sums_of_groups: &sums_of_groups,
+                };
+                tile::<W, $dot, $m, HALVES>(groups, r, inputs, sums.add(row - rows.start));
                 row += $m;
             };
         }
@@ -50,15 +59,22 @@ pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot, const HALVES: usize>(
     }
 }
 
+/// The rows of a tile: their blocks, and the sums that 16 offsets a group take, from the first group on.
+struct Inputs<'a, const M: usize> {
+    rows: &'a [*const QuantizedBlock; M],
+    sums_of_groups: &'a [*const QuantizedBlock; M],
+}
+
 /// # Safety
 /// As for `all_tiles`.
 #[inline(always)]
 unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
     groups: &[u8],
     r: usize,
-    rows: &[*const QuantizedBlock; M],
+    inputs: Inputs<'_, M>,
     sums: *mut [f32; PANEL],
 ) {
+    let rows = inputs.rows;
     // SAFETY: `group` is a whole group in the layout of `W`, and rows have a block for each of its blocks.
     unsafe {
         let sums = sums.cast::<f32>().add(r);
@@ -69,29 +85,21 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
             }
         }
         let mut b = 0;
-        for group in groups.chunks_exact(W::GROUP_BYTES) {
-            // Of types with two offsets: scaled once a group.
+        for (g, group) in groups.chunks_exact(W::GROUP_BYTES).enumerate() {
+            // Of types whose groups are scaled.
             let mut products_of_group = [[[vdupq_n_f32(0.0); 2]; HALVES]; M];
-            let mut offsets_of_group = [[[vdupq_n_f32(0.0); 2]; HALVES]; M];
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.as_ptr().add(W::HEADER + j * W::BLOCK_BYTES);
                 for h in 0..HALVES {
                     let r = r + HALF * h;
                     let dots = products::<W, D, M>(block, r, rows, b);
-                    if W::OFFSETS == 2 {
-                        let firsts = W::offsets(group.as_ptr(), block, 0, r);
-                        let lasts = W::offsets(group.as_ptr(), block, 1, r);
+                    if W::SCALES_GROUPS {
                         for m in 0..M {
                             let x = &*rows[m].add(b);
                             for i in 0..2 {
-                                let (products, offsets) = (
-                                    &mut products_of_group[m][h][i],
-                                    &mut offsets_of_group[m][h][i],
-                                );
+                                let products = &mut products_of_group[m][h][i];
                                 *products =
                                     vfmaq_n_f32(*products, vcvtq_f32_s32(dots[m][i]), x.scale);
-                                *offsets = vfmaq_n_f32(*offsets, firsts[i], x.first_sum);
-                                *offsets = vfmaq_n_f32(*offsets, lasts[i], x.last_sum());
                             }
                         }
                         continue;
@@ -99,7 +107,7 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
                     let scale = W::scales(group.as_ptr(), block, r);
                     let offset = match W::OFFSETS {
                         0 => [vdupq_n_f32(0.0); 2],
-                        _ => W::offsets(group.as_ptr(), block, 1, r),
+                        _ => W::offsets(group.as_ptr(), block, r),
                     };
                     for m in 0..M {
                         // The block's scale, and the sum that offsets take.
@@ -117,16 +125,27 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
                 }
                 b += 1;
             }
-            if W::OFFSETS == 2 {
-                for h in 0..HALVES {
-                    let r = r + HALF * h;
-                    let scales = W::scales(group.as_ptr(), group.as_ptr(), r);
-                    let units = W::offset_units(group.as_ptr(), r);
+            for h in 0..HALVES {
+                let r = r + HALF * h;
+                if W::SCALES_GROUPS {
+                    let first = group.as_ptr().add(W::HEADER);
+                    let scales = W::scales(group.as_ptr(), first, r);
                     for m in 0..M {
                         for i in 0..2 {
-                            let total =
-                                vfmaq_f32(totals[m][h][i], products_of_group[m][h][i], scales[i]);
-                            totals[m][h][i] = vfmaq_f32(total, offsets_of_group[m][h][i], units[i]);
+                            let products = products_of_group[m][h][i];
+                            totals[m][h][i] = vfmaq_f32(totals[m][h][i], products, scales[i]);
+                        }
+                    }
+                }
+                if W::OFFSETS == 16 {
+                    let units = W::offset_units(group.as_ptr(), r);
+                    for m in 0..M {
+                        let x = inputs.sums_of_groups[m].add(g);
+                        let dots = offsets::<W, D>(group.as_ptr(), r, x);
+                        for i in 0..2 {
+                            let units = vmulq_n_f32(units[i], (*x).scale);
+                            let dots = vcvtq_f32_s32(dots[i]);
+                            totals[m][h][i] = vfmaq_f32(totals[m][h][i], dots, units);
                         }
                     }
                 }
@@ -139,6 +158,28 @@ unsafe fn tile<W: Unpack, D: Dot, const M: usize, const HALVES: usize>(
                 }
             }
         }
+    }
+}
+
+/// The exact products of a group's 16 offsets with the sums of its columns.
+///
+/// # Safety
+/// As for `all_tiles`.
+#[inline(always)]
+unsafe fn offsets<W: Unpack, D: Dot>(
+    group: *const u8,
+    r: usize,
+    x: *const QuantizedBlock,
+) -> [int32x4_t; 2] {
+    // SAFETY: the caller's promise; registers may be all zeros.
+    unsafe {
+        let mut sums: D::Sums = std::mem::zeroed();
+        let integers = (&raw const (*x).integers).cast::<i8>();
+        for c in 0..2 {
+            let w = W::arranged_offsets::<D>(group, c, r);
+            D::add(&mut sums, &w, vld1q_s8(integers.add(16 * c)));
+        }
+        D::total(&sums)
     }
 }
 

@@ -24,15 +24,23 @@ pub trait Unpack: Groups {
     /// `group` is a whole group in this type's layout, and `block` one of its blocks (so for all).
     unsafe fn scales(group: *const u8, block: *const u8, r: usize) -> Eight;
 
-    /// Offsets of the rows and a half of the columns.
+    /// Offsets of the rows.
     ///
     /// # Safety
-    /// As for `scales`, and `half < 2`.
-    unsafe fn offsets(_: *const u8, _: *const u8, _half: usize, _r: usize) -> Eight {
+    /// As for `scales`.
+    unsafe fn offsets(_: *const u8, _: *const u8, _r: usize) -> Eight {
         unreachable!("this type has none")
     }
 
-    /// What two offsets are multiples of.
+    /// Eight of the 16 offsets of a group, the first or the last, as `arranged` has columns.
+    ///
+    /// # Safety
+    /// As for `arranged`, and `c < 2`.
+    unsafe fn arranged_offsets<D: Dot>(_: *const u8, _c: usize, _r: usize) -> [int8x16_t; 4] {
+        unreachable!("this type has none")
+    }
+
+    /// What those are multiples of.
     ///
     /// # Safety
     /// As for `scales`.
@@ -75,6 +83,7 @@ pub trait Groups {
     const BLOCK_BYTES: usize;
     /// As in `Layout`.
     const OFFSETS: usize;
+    const SCALES_GROUPS: bool;
 }
 
 impl<L: Layout> Groups for L {
@@ -83,14 +92,15 @@ impl<L: Layout> Groups for L {
     const HEADER: usize = L::HEADER;
     const BLOCK_BYTES: usize = L::BLOCK_BYTES;
     const OFFSETS: usize = L::OFFSETS;
+    const SCALES_GROUPS: bool = L::SCALES_GROUPS;
 }
 
 /// The methods of a type, each the caller's promise handed on.
 macro_rules! unpack {
     ($type:ident {
         scales: |$g:pat_param, $b:pat_param, $sr:ident| $scales:expr,
-        $(offsets: |$og:pat_param, $ob:pat_param, $half:pat_param, $or:ident| $offsets:expr,)?
-        $(offset_units: |$ug:ident, $our:ident| $units:expr,)?
+        $(offsets: |$og:pat_param, $ob:pat_param, $or:ident| $offsets:expr,)?
+        $(offsets_at: $at:expr, units: |$ug:ident, $our:ident| $units:expr,)?
         $(sub_scales: |$sb:ident, $sub_half:ident, $ur:ident| $sub_scales:expr,)?
         eight: |$block:ident, $c:ident, $r:ident| $eight:expr,
     }) => {
@@ -104,12 +114,18 @@ macro_rules! unpack {
             }
 
             $(#[inline(always)]
-            unsafe fn offsets($og: *const u8, $ob: *const u8, $half: usize, $or: usize) -> Eight {
+            unsafe fn offsets($og: *const u8, $ob: *const u8, $or: usize) -> Eight {
                 // SAFETY: the caller's promise.
                 unsafe { $offsets }
             })?
 
             $(#[inline(always)]
+            unsafe fn arranged_offsets<D: Dot>(group: *const u8, c: usize, r: usize) -> [int8x16_t; 4] {
+                // SAFETY: the caller's promise.
+                unsafe { D::arrange(minus(nibbles(group.add($at), c, r), 0)) }
+            }
+
+            #[inline(always)]
             unsafe fn offset_units($ug: *const u8, $our: usize) -> Eight {
                 // SAFETY: the caller's promise.
                 unsafe { $units }
@@ -137,7 +153,7 @@ unpack!(Q4_0 {
 
 unpack!(Q4_1 {
     scales: |_, block, r| halves(block, r),
-    offsets: |_, block, _, r| halves(block.add(2 * PANEL), r),
+    offsets: |_, block, r| halves(block.add(2 * PANEL), r),
     eight: |block, c, r| minus(nibbles(block.add(Q4_1::NIBBLES), c, r), 0),
 });
 
@@ -151,7 +167,7 @@ unpack!(Q5_0 {
 
 unpack!(Q5_1 {
     scales: |_, block, r| halves(block, r),
-    offsets: |_, block, _, r| halves(block.add(2 * PANEL), r),
+    offsets: |_, block, r| halves(block.add(2 * PANEL), r),
     eight: |block, c, r| {
         let high = bits(block.add(Q5_1::BITS), c, r);
         minus(or(nibbles(block.add(Q5_1::NIBBLES), c, r), high), 0)
@@ -165,7 +181,7 @@ unpack!(Q8_0 {
 
 unpack!(Affine8 {
     scales: |_, block, r| halves(block, r),
-    offsets: |_, block, _, r| {
+    offsets: |_, block, r| {
         let (scale, offset) = (halves(block, r), halves(block.add(2 * PANEL), r));
         // Exact products, so that fusing them changes nothing.
         [
@@ -178,19 +194,19 @@ unpack!(Affine8 {
 
 unpack!(Zero4 {
     scales: |_, block, r| halves(block, r),
-    offsets: |_, block, _, r| negative(times(halves(block, r), bytes(block.add(Zero4::ZEROS), r))),
+    offsets: |_, block, r| negative(times(halves(block, r), bytes(block.add(Zero4::ZEROS), r))),
     eight: |block, c, r| minus(nibbles(block.add(Zero4::NIBBLES), c, r), 0),
 });
 
 unpack!(Q2K {
     scales: |group, _, r| halves(group, r),
-    offsets: |_, block, half, r| widened(nibbles_of(block.add(Q2K::MINS), half == 1, r)),
-    offset_units: |group, r| negative(halves(group.add(2 * PANEL), r)),
+    offsets_at: Q2K::MINS,
+    units: |group, r| negative(halves(group.add(2 * PANEL), r)),
     eight: |block, c, r| {
         // At most 3 * 15: a byte holds the product.
         let scales = nibbles_of(block.add(Q2K::SCALES), c < 2, r);
         let scales = [spread(scales, 0), spread(scales, 4)];
-        let mut values = pairs_at(chunk(block, c % 2, r), 2 * (c / 2), 4);
+        let mut values = pairs_at(chunk(block, c % 2, r), 4 * (c / 2), 2);
         for i in 0..4 {
             values[i] = vmulq_u8(values[i], scales[i % 2]);
         }
@@ -200,18 +216,13 @@ unpack!(Q2K {
 
 unpack!(Q3K {
     scales: |group, _, r| halves(group, r),
-    offsets: |_, block, half, r| signed_bytes(block.add(PANEL * half), r),
-    offset_units: |group, r| {
-        let scales = halves(group, r);
-        [vmulq_n_f32(scales[0], -4.0), vmulq_n_f32(scales[1], -4.0)]
-    },
     sub_scales: |block, half, r| signed_scales(block, half, r),
-    eight: |block, c, r| minus(triples(block.add(Q3K::TRIPLES), c, r), 0),
+    eight: |block, c, r| minus(triples(block.add(Q3K::TRIPLES), c, r), 4),
 });
 
 unpack!(Q4K {
     scales: |group, block, r| times(halves(group, r), bytes(block, r)),
-    offsets: |group, block, _, r| {
+    offsets: |group, block, r| {
         negative(times(
             halves(group.add(2 * PANEL), r),
             bytes(block.add(PANEL), r),
@@ -222,7 +233,7 @@ unpack!(Q4K {
 
 unpack!(Q5K {
     scales: |group, block, r| Q4K::scales(group, block, r),
-    offsets: |group, block, half, r| Q4K::offsets(group, block, half, r),
+    offsets: |group, block, r| Q4K::offsets(group, block, r),
     eight: |block, c, r| {
         let high = bits(block.add(Q5K::BITS), c, r);
         minus(or(nibbles(block.add(Q5K::NIBBLES), c, r), high), 0)

@@ -47,7 +47,6 @@ pub trait Register: Copy {
     /// What bytes below 16 stand for.
     unsafe fn look_up(values: &[i8; 16], numbers: Self::Integers) -> Self::Integers;
     unsafe fn plus(a: Self::Integers, b: Self::Integers) -> Self::Integers;
-    unsafe fn minus(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     unsafe fn times(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     unsafe fn floats(a: Self::Integers) -> Self::Floats;
 
@@ -142,7 +141,6 @@ register! {
         _mm256_shuffle_epi8(table, numbers)
     }
     fn plus(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
-    fn minus(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
     fn times(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi32(a, b) }
     fn floats(a: __m256i) -> __m256 { _mm256_cvtepi32_ps(a) }
 
@@ -218,7 +216,6 @@ register! {
         _mm512_shuffle_epi8(table, numbers)
     }
     fn plus(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
-    fn minus(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
     fn times(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi32(a, b) }
     fn floats(a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
 

@@ -1,0 +1,231 @@
+//! Bytes of one row with AVX2: both halves of a panel's rows in turn.
+
+use super::for_each_eight;
+use super::one_row::{added, finished, start, whole};
+use super::pieces::nibble_pair;
+use super::registers::Eight;
+use super::split_row::{Parts, SplitBytes, SplitSums};
+use super::unpack::Unpack;
+use crate::pack::BLOCK;
+use std::arch::x86_64::*;
+
+/// Products with the high bytes and with the low ones, of both halves of a panel's rows.
+type BothDots = [[__m256i; 2]; 2];
+
+/// Bytes of AVX2: products of pairs, added up in 16 bits for as long as they fit.
+struct BothHalves {
+    /// Four columns whose products fit, of high bytes (127 at the most) and of low ones (64).
+    fit: [usize; 2],
+    words: BothDots,
+}
+
+impl BothHalves {
+    /// For values of so many bits.
+    #[inline(always)]
+    unsafe fn new(bits: u32) -> BothHalves {
+        BothHalves {
+            fit: match bits {
+                ..=4 => [8, 8],
+                5 => [4, 8],
+                _ => [2, 4],
+            },
+            // SAFETY: the caller's promise.
+            words: [[unsafe { _mm256_setzero_si256() }; 2]; 2],
+        }
+    }
+
+    /// Adds the products of four columns from `FIRST` on, and to `dots` what has to be added up in 32 bits before more
+    /// follows or the `columns` end.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn add<const N: usize, const HIGH: usize, const LOW: usize>(
+        &mut self,
+        dots: &mut BothDots,
+        w: [__m256i; 2],
+        x: *const SplitBytes<N>,
+        columns: usize,
+        factors: [__m256i; 2],
+    ) {
+        let four = HIGH / 4;
+        // SAFETY: the caller's promise; there are 32 columns.
+        unsafe {
+            for k in 0..2 {
+                let fit = self.fit[k].min(columns / 4);
+                self.words[k] = match (k, four % fit) {
+                    (0, 0) => byte_products::<N, HIGH>(w, x),
+                    (0, _) => add_byte_products::<N, HIGH>(self.words[k], w, x),
+                    (_, 0) => byte_products::<N, LOW>(w, x),
+                    _ => add_byte_products::<N, LOW>(self.words[k], w, x),
+                };
+                if (four + 1) % fit == 0 {
+                    for r in 0..2 {
+                        let words = _mm256_madd_epi16(self.words[k][r], factors[r]);
+                        dots[k][r] = _mm256_add_epi32(dots[k][r], words);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of columns `8C..8C + 8` of a panel with `N` columns of a row.
+macro_rules! add_eight {
+    ($both:ident, $dots:expr, $w:expr, $x:expr, $n:ident, $c:ident, $columns:expr, $factors:expr) => {
+        let ([first, last], dots, x) = ($w, &mut $dots, $x);
+        let (w, columns) = ([first[0], last[0]], $columns);
+        $both.add::<$n, { 8 * $c }, { $n + 8 * $c }>(dots, w, x, columns, $factors);
+        let w = [first[1], last[1]];
+        $both.add::<$n, { 8 * $c + 4 }, { $n + 8 * $c + 4 }>(dots, w, x, columns, $factors);
+    };
+}
+
+/// The exact products of a block with a row's integers, of both halves of a panel's rows. They take turns: a row's bytes
+/// are not kept, for which registers do not suffice.
+///
+/// # Safety
+/// `block` is one in this type's layout; the processor has AVX2.
+#[inline(always)]
+pub unsafe fn dots_of_both<W: Unpack>(block: *const u8, x: Parts, b: usize) -> [__m256i; 2] {
+    // Where nothing is to be taken away, sub-scales are multiplied in where only neighbours would be added.
+    let in_words = W::SUB_SCALED && W::BYTES.less == 0;
+    let columns = if W::SUB_SCALED { 16 } else { BLOCK };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [first, last] = start::<W, Eight<0>>(x, b);
+        let mut halves = [[[first[0]; 2], [first[1]; 2]], [[last[0]; 2], [last[1]; 2]]];
+        let mut both = BothHalves::new(0);
+        for_each_eight!(C, {
+            let half = if W::SUB_SCALED { C / 2 } else { 0 };
+            if C % 2 == 0 && (C == 0 || W::SUB_SCALED) {
+                both = BothHalves::new(W::BYTES.bits_of_half(C / 2));
+            }
+            let w = [
+                W::bytes::<Eight<0>, C>(block),
+                W::bytes::<Eight<1>, C>(block),
+            ];
+            let factors = match in_words {
+                true => [
+                    W::sub_scale_words::<Eight<0>>(block, half),
+                    W::sub_scale_words::<Eight<1>>(block, half),
+                ],
+                false => [_mm256_set1_epi16(1); 2],
+            };
+            add_eight!(
+                both,
+                halves[half],
+                w,
+                x.blocks.add(b),
+                BLOCK,
+                C,
+                columns,
+                factors
+            );
+        });
+        let [first, last] = halves;
+        let upper = ([first[0][0], first[1][0]], [last[0][0], last[1][0]]);
+        let lower = ([first[0][1], first[1][1]], [last[0][1], last[1][1]]);
+        match in_words {
+            true => [
+                whole::<Eight<0>>(added::<Eight<0>>(upper.0, upper.1)),
+                whole::<Eight<1>>(added::<Eight<1>>(lower.0, lower.1)),
+            ],
+            false => [
+                finished::<W, Eight<0>>(block, upper, x, b),
+                finished::<W, Eight<1>>(block, lower, x, b),
+            ],
+        }
+    }
+}
+
+/// The same for 16 columns, of two chunks of nibbles.
+///
+/// # Safety
+/// The chunks are there; the processor has AVX2.
+#[inline(always)]
+pub unsafe fn dots_of_nibbles(chunks: *const u8, x: *const SplitSums) -> [__m256i; 2] {
+    const COLUMNS: usize = 16;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [[_mm256_setzero_si256(); 2]; 2];
+        let (mut both, ones) = (BothHalves::new(4), [_mm256_set1_epi16(1); 2]);
+        for_each_eight!(C, {
+            if C < 2 {
+                let w = [
+                    nibble_pair::<Eight<0>>(chunks, C),
+                    nibble_pair::<Eight<1>>(chunks, C),
+                ];
+                add_eight!(both, dots, w, x, COLUMNS, C, COLUMNS, ones);
+            }
+        });
+        [
+            whole::<Eight<0>>([dots[0][0], dots[1][0]]),
+            whole::<Eight<1>>([dots[0][1], dots[1][1]]),
+        ]
+    }
+}
+
+/// The products of four columns of two times eight rows with the four bytes at byte `OFFSET` of `x`, neighbours added.
+/// With intrinsics the compiler keeps all bytes of a row in registers that it does not have.
+///
+/// # Safety
+/// The processor has AVX2; the bytes are there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn byte_products<const N: usize, const OFFSET: usize>(
+    w: [__m256i; 2],
+    x: *const SplitBytes<N>,
+) -> [__m256i; 2] {
+    let (first, last);
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {last}, dword ptr [{x} + {offset}]",
+            "vpmaddubsw {first}, {w0}, {last}",
+            "vpmaddubsw {last}, {w1}, {last}",
+            first = out(ymm_reg) first,
+            last = out(ymm_reg) last,
+            w0 = in(ymm_reg) w[0],
+            w1 = in(ymm_reg) w[1],
+            x = in(reg) x,
+            offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    [first, last]
+}
+
+/// `sums` plus the same.
+///
+/// # Safety
+/// As for `byte_products`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_byte_products<const N: usize, const OFFSET: usize>(
+    sums: [__m256i; 2],
+    w: [__m256i; 2],
+    x: *const SplitBytes<N>,
+) -> [__m256i; 2] {
+    let [mut first, mut last] = sums;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {b}, dword ptr [{x} + {offset}]",
+            "vpmaddubsw {a}, {w0}, {b}",
+            "vpmaddubsw {b}, {w1}, {b}",
+            "vpaddw {first}, {first}, {a}",
+            "vpaddw {last}, {last}, {b}",
+            first = inout(ymm_reg) first,
+            last = inout(ymm_reg) last,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            w0 = in(ymm_reg) w[0],
+            w1 = in(ymm_reg) w[1],
+            x = in(reg) x,
+            offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    [first, last]
+}
