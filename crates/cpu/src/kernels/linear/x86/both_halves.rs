@@ -59,7 +59,7 @@ impl BothHalves {
                     (_, 0) => byte_products::<N, LOW>(w, x),
                     _ => add_byte_products::<N, LOW>(self.words[k], w, x),
                 };
-                if (four + 1) % fit == 0 {
+                if (four + 1).is_multiple_of(fit) {
                     for r in 0..2 {
                         let words = _mm256_madd_epi16(self.words[k][r], factors[r]);
                         dots[k][r] = _mm256_add_epi32(dots[k][r], words);
@@ -98,7 +98,7 @@ pub unsafe fn dots_of_both<W: Unpack>(block: *const u8, x: Parts, b: usize) -> [
         let mut both = BothHalves::new(0);
         for_each_eight!(C, {
             let half = if W::SUB_SCALED { C / 2 } else { 0 };
-            if C % 2 == 0 && (C == 0 || W::SUB_SCALED) {
+            if C.is_multiple_of(2) && (C == 0 || W::SUB_SCALED) {
                 both = BothHalves::new(W::BYTES.bits_of_half(C / 2));
             }
             let w = [
