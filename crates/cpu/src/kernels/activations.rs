@@ -309,6 +309,48 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_every_16_columns_are_quantized_beside_a_row_and_go_with_it() {
+        let (columns, x) = (512, |i: usize| ((i * 7919 % 1000) as f32 - 400.0) * 0.01);
+        let x: Vec<f32> = (0..columns).map(x).collect();
+        let order: Vec<u32> = (0..columns as u32).collect();
+        for isa in Isa::available() {
+            // A last part that is no group.
+            let rows = QuantizedRows::new(4, columns + 32, true).unwrap();
+            // SAFETY: one thread.
+            unsafe {
+                rows.quantize(isa, 1, &x);
+                rows.copy(1, 3, columns);
+                rows.quantize_in_order(isa, 0, &x, &order);
+                let behind = rows.rows_behind(1);
+                for sums in [
+                    rows.sums(1, columns),
+                    rows.sums(3, columns),
+                    rows.sums(0, columns),
+                    behind.sums(0, columns),
+                    behind.sums(2, columns),
+                ] {
+                    assert_eq!(sums.len(), 2);
+                    for (i, x) in x.chunks_exact(16).enumerate() {
+                        let sums = &sums[i / 16];
+                        let truth: f64 = x.iter().map(|x| *x as f64).sum();
+                        let error = sums.integer(i % 16) as f64 * sums.scale as f64 - truth;
+                        // Half a step of its own, and at the worst of each activation.
+                        let allowed = 0.501 * sums.scale as f64 + 16.0 * 0.501 * 6.0 / 16_256.0;
+                        assert!(error.abs() <= allowed, "{isa} {i}: {error}");
+                        assert_eq!(sums.integer(16 + i % 16), 0);
+                    }
+                }
+            }
+        }
+        let without = QuantizedRows::new(1, columns, false).unwrap();
+        // SAFETY: one thread.
+        unsafe {
+            without.quantize(Isa::Scalar, 0, &x);
+            assert!(without.sums(0, columns).is_empty());
+        }
+    }
+
+    #[test]
     fn halves_round_to_even_and_extremes_stay_in_range() {
         let mut x = [0.0; 32];
         x[0] = 16_256.0;
