@@ -199,6 +199,18 @@ fn offline_benches_print_records_that_can_be_compared() {
     let spread = &latency["decode"];
     assert!(spread["worst"].as_f64() <= spread["median"].as_f64());
     assert!(spread["median"].as_f64() <= spread["best"].as_f64());
+    assert!(latency.get("decode_beside_memory").is_none());
+    let with_memory = [&args[..], &["--memory", "--repeats", "2"]].concat();
+    let beside = json(&mettle.succeed(&with_memory))["decode_beside_memory"].clone();
+    assert_eq!(beside.as_array().unwrap().len(), 2);
+    for run in beside.as_array().unwrap() {
+        assert!(run["tokens_per_second"].as_f64().unwrap() > 0.0);
+        let memory = run["memory_bytes_per_second"].as_array().unwrap();
+        assert_eq!(memory.len(), 2);
+        // No memory is slower than this, none faster than that.
+        let is_memory = |rate: f64| rate > 1e8 && rate < 1e13;
+        assert!(memory.iter().all(|rate| is_memory(rate.as_f64().unwrap())));
+    }
 
     let args = [
         "bench",

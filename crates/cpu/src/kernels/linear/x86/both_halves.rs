@@ -14,7 +14,7 @@ type BothDots = [[__m256i; 2]; 2];
 
 /// Bytes of AVX2: products of pairs, added up in 16 bits for as long as they fit.
 struct BothHalves {
-    /// Four columns whose products fit, of high bytes (127 at the most) and of low ones (64).
+    /// How many times four columns fit, of high bytes (127 at the most) and of low ones (64): each adds two products.
     fit: [usize; 2],
     words: BothDots,
 }
@@ -25,8 +25,11 @@ impl BothHalves {
     unsafe fn new(bits: u32) -> BothHalves {
         BothHalves {
             fit: match bits {
+                // 16 * 15 * 127 < 2^15.
                 ..=4 => [8, 8],
+                // 8 * 31 * 127 and 16 * 31 * 64.
                 5 => [4, 8],
+                // 4 * 63 * 127 and 8 * 63 * 64.
                 _ => [2, 4],
             },
             // SAFETY: the caller's promise.
@@ -34,11 +37,11 @@ impl BothHalves {
         }
     }
 
-    /// Adds the products of four columns from `FIRST` on, and to `dots` what has to be added up in 32 bits before more
-    /// follows or the `columns` end.
+    /// Adds the products of the four columns whose bytes lie at `HIGH` and at `LOW` of `x`; and to `dots`, times `factors`, what
+    /// has to be added up in 32 bits before more follows, at the latest after `columns` columns.
     ///
     /// # Safety
-    /// The processor has AVX2.
+    /// The processor has AVX2; the bytes are there.
     #[inline(always)]
     unsafe fn add<const N: usize, const HIGH: usize, const LOW: usize>(
         &mut self,
@@ -49,7 +52,7 @@ impl BothHalves {
         factors: [__m256i; 2],
     ) {
         let four = HIGH / 4;
-        // SAFETY: the caller's promise; there are 32 columns.
+        // SAFETY: the caller's promise.
         unsafe {
             for k in 0..2 {
                 let fit = self.fit[k].min(columns / 4);
