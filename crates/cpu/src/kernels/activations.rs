@@ -9,7 +9,6 @@ use super::order;
 use crate::isa::for_each_isa;
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
-use crate::pack::layout::Layout;
 use mettle_plan::BackendError;
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub struct QuantizedBlock {
     pub scale: f32,
     /// Scale times the sum of the integers.
     pub sum: f32,
-    /// The same of the first 16.
+    /// The same of the first 16: what sums of groups are made of. Kernels do not read it.
     pub first_sum: f32,
 }
 
@@ -97,7 +96,7 @@ impl QuantizedRows {
     /// # Safety
     /// No other thread touches row `to`, or writes row `from`, meanwhile.
     pub unsafe fn copy(&self, from: usize, to: usize, columns: usize) {
-        let sums = (self.sums_at(from), self.sums_at(to));
+        let sums = (self.sums_at(from, columns), self.sums_at(to, columns));
         let (from, to) = (self.place(from, columns), self.place(to, columns));
         // SAFETY: `place` checked that both rows are inside; the caller's promise. They may be the same.
         unsafe { std::ptr::copy(from, to, columns / BLOCK) };
@@ -115,29 +114,30 @@ impl QuantizedRows {
         unsafe { std::slice::from_raw_parts(self.place(row, columns), columns / BLOCK) }
     }
 
-    /// The sums of every 16 columns that offsets of type `L` take, a block for each group; none if it has no such offsets.
+    /// The sums of every 16 columns that a type with so many `offsets` takes, a block for each group: none if it has not 16 a
+    /// group. Panics if it has, and the rows were made without sums.
     ///
     /// # Safety
     /// As for `row`.
     #[inline(always)]
-    pub unsafe fn sums_for<L: Layout>(&self, row: usize, columns: usize) -> &[QuantizedBlock] {
-        if L::OFFSETS < 16 {
+    pub unsafe fn sums_for(&self, offsets: usize, row: usize, columns: usize) -> &[QuantizedBlock] {
+        if offsets < 16 {
             return &[];
         }
+        assert!(self.sums.is_some(), "rows without sums");
         // SAFETY: the caller's promise.
         unsafe { self.sums(row, columns) }
     }
 
-    /// Those of any row that has some.
+    /// The same, if there are any.
     ///
     /// # Safety
     /// As for `row`.
     #[inline(always)]
     pub unsafe fn sums(&self, row: usize, columns: usize) -> &[QuantizedBlock] {
-        self.place(row, columns);
-        match self.sums_at(row) {
+        match self.sums_at(row, columns) {
             None => &[],
-            // SAFETY: `place` checked that the row and its columns are inside; any bits are a block; nobody writes it.
+            // SAFETY: `sums_at` checked that they are inside; any bits are a block; nobody writes them.
             Some(sums) => unsafe { std::slice::from_raw_parts(sums, columns / GROUP) },
         }
     }
@@ -183,7 +183,7 @@ impl QuantizedRows {
     /// # Safety
     /// As for `quantize`.
     unsafe fn add_up(&self, isa: crate::isa::Isa, row: usize, columns: usize) {
-        let Some(sums) = self.sums_at(row) else {
+        let Some(sums) = self.sums_at(row, columns) else {
             return;
         };
         // SAFETY: the caller's promise.
@@ -194,7 +194,7 @@ impl QuantizedRows {
                 halves[2 * b] = block.first_sum;
                 halves[2 * b + 1] = block.sum - block.first_sum;
             }
-            // SAFETY: `row` checked that there are as many columns; any bits are a block; nobody else touches it.
+            // SAFETY: `sums_at` checked that it is inside; any bits are a block; nobody else touches it.
             let out = unsafe { &mut *sums.add(g) };
             quantize_row(isa, &halves, std::slice::from_mut(out));
         }
@@ -202,10 +202,10 @@ impl QuantizedRows {
 
     /// The row's first block of sums.
     #[inline(always)]
-    fn sums_at(&self, row: usize) -> Option<*mut QuantizedBlock> {
+    fn sums_at(&self, row: usize, columns: usize) -> Option<*mut QuantizedBlock> {
         let sums = self.sums.as_ref()?;
-        assert!(row < self.rows);
         let per_row = self.blocks_per_row / (GROUP / BLOCK);
+        assert!(row < self.rows && columns / GROUP <= per_row);
         // SAFETY: just asserted to be inside.
         let first = unsafe {
             let sums = sums.base().cast::<QuantizedBlock>();
@@ -314,8 +314,8 @@ mod tests {
         let x: Vec<f32> = (0..columns).map(x).collect();
         let order: Vec<u32> = (0..columns as u32).collect();
         for isa in Isa::available() {
-            // A last part that is no group.
-            let rows = QuantizedRows::new(4, columns + 32, true).unwrap();
+            // Room for one group more, and a last part that is none.
+            let rows = QuantizedRows::new(4, columns + GROUP + BLOCK, true).unwrap();
             // SAFETY: one thread.
             unsafe {
                 rows.quantize(isa, 1, &x);
@@ -342,11 +342,32 @@ mod tests {
                 }
             }
         }
-        let without = QuantizedRows::new(1, columns, false).unwrap();
+        let rows = QuantizedRows::new(1, columns, true).unwrap();
         // SAFETY: one thread.
         unsafe {
-            without.quantize(Isa::Scalar, 0, &x);
-            assert!(without.sums(0, columns).is_empty());
+            // Columns behind the last whole group are nobody's; zeros have no scale; what is not finite marks its group.
+            rows.quantize(Isa::Scalar, 0, &x[..columns - BLOCK]);
+            assert_eq!(rows.sums(0, columns - BLOCK).len(), 1);
+            let mut x = vec![0.0; columns];
+            x[300] = f32::NAN;
+            rows.quantize(Isa::Scalar, 0, &x);
+            let [zeros, marked] = rows.sums(0, columns) else {
+                panic!("two groups");
+            };
+            assert_eq!((zeros.integer(0), zeros.scale), (0, 0.0));
+            assert!(marked.scale.is_nan());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "rows without sums")]
+    fn rows_without_sums_are_refused_to_types_that_take_them() {
+        let rows = QuantizedRows::new(1, 256, false).unwrap();
+        // SAFETY: one thread.
+        unsafe {
+            rows.quantize(Isa::Scalar, 0, &[1.0; 256]);
+            assert!(rows.sums_for(1, 0, 256).is_empty() && rows.sums(0, 256).is_empty());
+            rows.sums_for(16, 0, 256);
         }
     }
 

@@ -21,7 +21,7 @@ pub unsafe fn run(linear: &Linear<'_>, panels: Range<usize>) {
                         L => {
                             // SAFETY: the caller's promise.
                             let (x, sums) = unsafe {
-                                (rows.row(row, weights.columns), rows.sums_for::<L>(row, weights.columns))
+                                (rows.row(row, weights.columns), rows.sums_for(L::OFFSETS, row, weights.columns))
                             };
                             std::array::from_fn(|r| quantized::<L>(bytes, r, x, sums))
                         },
@@ -70,6 +70,7 @@ fn quantized<L: Layout>(
     x: &[QuantizedBlock],
     sums: &[QuantizedBlock],
 ) -> f32 {
+    const { L::IS_KNOWN };
     let mut sum = 0.0;
     let mut x = x.iter();
     for (g, group) in panel.chunks_exact(L::GROUP_BYTES).enumerate() {

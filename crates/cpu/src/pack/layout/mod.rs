@@ -61,6 +61,13 @@ pub trait Layout {
     /// Offsets of a row: none, one a block, or 16 a group, one for every 16 columns. Those are integers of 4 bits times the
     /// group's unit, and multiplied as integers with the sums of as many activations.
     const OFFSETS: usize = 0;
+    /// What kernels know to do with the two.
+    const IS_KNOWN: () = assert!(
+        matches!(
+            (Self::OFFSETS, Self::SCALES_GROUPS),
+            (0, _) | (1, false) | (16, true)
+        ) && (!Self::SCALES_GROUPS || Self::GROUP_BLOCKS == 8)
+    );
 
     /// Packs one block of the file for each row.
     fn pack(blocks: &[&[u8]; PANEL], group: &mut [u8]);

@@ -1,4 +1,4 @@
-//! Owns the order of 4-bit values in a panel: four chunks for 32 columns.
+//! Owns the order of 4-bit values in a panel: a chunk for eight columns.
 
 use crate::pack::{CHUNK, PANEL};
 

@@ -35,7 +35,7 @@ pub unsafe fn all_tiles<W: Unpack, D: Dot, S: Dot, const HALVES: usize>(
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, blocks * BLOCK).as_ptr().add(first);
                     if W::OFFSETS == 16 {
-                        let sums = x.sums(row + m, blocks * BLOCK);
+                        let sums = x.sums_for(W::OFFSETS, row + m, blocks * BLOCK);
                         sums_of_groups[m] = sums[first / W::GROUP_BLOCKS..].as_ptr();
                     }
                 }

@@ -21,6 +21,9 @@ struct BothHalves {
 
 impl BothHalves {
     /// For values of so many bits.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
     #[inline(always)]
     unsafe fn new(bits: u32) -> BothHalves {
         BothHalves {
@@ -30,7 +33,8 @@ impl BothHalves {
                 // 8 * 31 * 127 and 16 * 31 * 64.
                 5 => [4, 8],
                 // 4 * 63 * 127 and 8 * 63 * 64.
-                _ => [2, 4],
+                6 => [2, 4],
+                _ => unreachable!("products of {bits} bits do not fit 16"),
             },
             // SAFETY: the caller's promise.
             words: [[unsafe { _mm256_setzero_si256() }; 2]; 2],
@@ -73,7 +77,7 @@ impl BothHalves {
     }
 }
 
-/// Adds the products of columns `8C..8C + 8` of a panel with `N` columns of a row.
+/// Adds the products of columns `8C..8C + 8` of a panel with those of a row's `N` columns.
 macro_rules! add_eight {
     ($both:ident, $dots:expr, $w:expr, $x:expr, $n:ident, $c:ident, $columns:expr, $factors:expr) => {
         let ([first, last], dots, x) = ($w, &mut $dots, $x);

@@ -133,12 +133,12 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     // SAFETY: the caller's promise.
     let mut rows = [unsafe { x.row(first, weights.columns) }; M];
     // SAFETY: the same.
-    let mut sums_of_groups = [unsafe { x.sums_for::<W>(first, weights.columns) }; M];
+    let mut sums_of_groups = [unsafe { x.sums_for(W::OFFSETS, first, weights.columns) }; M];
     for m in 1..M {
         // SAFETY: the caller's promise.
         unsafe {
             rows[m] = x.row(first + m, weights.columns);
-            sums_of_groups[m] = x.sums_for::<W>(first + m, weights.columns);
+            sums_of_groups[m] = x.sums_for(W::OFFSETS, first + m, weights.columns);
         }
     }
     // SAFETY: `group` is a whole group of blocks in this type's layout, and rows have as many blocks as the panel.
@@ -182,7 +182,7 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
     // SAFETY: as for `tile`.
     unsafe {
         let rows = [x.row(0, linear.weights.columns)];
-        let sums = [x.sums_for::<W>(0, linear.weights.columns)];
+        let sums = [x.sums_for(W::OFFSETS, 0, linear.weights.columns)];
         let (mut first, mut last) = ([Sums::<Eight<0>>::new()], [Sums::<Eight<1>>::new()]);
         let mut b = 0;
         let groups = linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES);

@@ -228,7 +228,10 @@ impl OneRow for Sums<Sixteen> {
 
 #[inline(always)]
 unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
-    assert!(linear.rows == 1 && linear.weights.columns <= x.columns());
+    let columns = linear.weights.columns;
+    assert!(linear.rows == 1 && columns <= x.columns());
+    let groups = columns / BLOCK / W::GROUP_BLOCKS;
+    assert!(W::OFFSETS < 16 || x.groups() >= groups, "no sums");
     let x = x.parts();
     // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
     // blocks as a panel.
@@ -247,7 +250,11 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
                     sums.add::<W>(Step { group, block, x, b });
                     b += 1;
                 }
-                sums.end_group::<W>(group, *x.group_scales.add(g));
+                let sums_scale = match W::OFFSETS {
+                    16 => *x.group_scales.add(g),
+                    _ => 0.0,
+                };
+                sums.end_group::<W>(group, sums_scale);
             }
             linear.store(panel * PANEL, 0, &sums.lanes());
         }
@@ -255,6 +262,10 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
 }
 
 /// A block's products from those of its halves. No closures here: they would not be compiled for the caller's instructions.
+///
+/// # Safety
+/// The weights are there in this type's layout, and block `b` of the row; the processor has the instructions (so for all
+/// below).
 #[inline(always)]
 pub unsafe fn finished<W: Unpack, R: Register>(
     block: *const u8,
@@ -276,12 +287,16 @@ pub unsafe fn finished<W: Unpack, R: Register>(
     }
 }
 
+/// # Safety
+/// As for `finished`.
 #[inline(always)]
 pub unsafe fn added<R: Register>(first: Dots<R>, last: Dots<R>) -> Dots<R> {
     // SAFETY: the caller's promise.
     unsafe { [R::plus(first[0], last[0]), R::plus(first[1], last[1])] }
 }
 
+/// # Safety
+/// As for `finished`.
 #[inline(always)]
 pub unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
     // SAFETY: the caller's promise.
@@ -289,6 +304,9 @@ pub unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
 }
 
 /// What products of both halves start with: nothing, or what values are too high by.
+///
+/// # Safety
+/// As for `finished`.
 #[inline(always)]
 pub unsafe fn start<W: Unpack, R: Register>(x: Parts, b: usize) -> [Dots<R>; 2] {
     // SAFETY: the caller's promise.
