@@ -129,8 +129,8 @@ fn all_types_and_row_counts_agree_with_f64_and_with_each_other() {
                             + (column as f32 / 3.0) as f64
                             + activation(row * n + column + 5) as f64;
                         let found = f32::from_bits(reference[row * n + column]) as f64;
-                        // Half a step of 15-bit activations (3.3 / 32512) in every product, at the worst. Q2_K rounds sums of
-                        // activations too, and has room here: no value's minimum is all of it.
+                        // Half a step of 15-bit activations (3.3 / 32512) in every product, at the worst. Q2_K's minima meet
+                        // sums that are rounded too: with these values that fits, which is found, not derived.
                         let allowed = if packed.takes_integers() {
                             size / 32_512.0
                         } else {
