@@ -89,14 +89,14 @@ unsafe fn quantized<W: Unpack>(
     room: &mut Room,
 ) {
     let (wide, split) = (&mut room.wide, &room.split);
-    let is_split = matches!(linear.input, Input::One(_)) && one_row::takes::<W>(isa);
+    let is_split = matches!(linear.input, Input::One(_));
     // SAFETY: the caller's promise.
     unsafe {
         match (isa, linear.rows) {
-            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, split, panels),
+            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
             (Isa::Avx512, ..=DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
             (Isa::Avx512, _) => tiled::avx512::<W>(linear, x, panels, wide),
-            (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, split, panels),
+            (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, x, split, panels),
             (Isa::Avx2, ..=DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
             (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
             (Isa::Scalar, _) => unreachable!("scalar kernels are elsewhere"),

@@ -1,22 +1,20 @@
-//! Bytes of one row with AVX2: both halves of a panel's rows in turn.
+//! One row with AVX2: both halves of a panel's rows in turn.
 
 use super::for_each_eight;
-use super::one_row::{added, finished, start, whole};
-use super::pieces::nibble_pair;
+use super::one_row::{added, scaled};
+use super::pieces::{nibble_pair, widen_unsigned};
 use super::registers::Eight;
 use super::split_row::{Parts, SplitBytes, SplitSums};
 use super::unpack::Unpack;
 use crate::pack::BLOCK;
 use std::arch::x86_64::*;
 
-/// Products with the high bytes and with the low ones, of both halves of a panel's rows.
-type BothDots = [[__m256i; 2]; 2];
-
 /// Bytes of AVX2: products of pairs, added up in 16 bits for as long as they fit.
 struct BothHalves {
     /// How many times four columns fit, of high bytes (127 at the most) and of low ones (64): each adds two products.
     fit: [usize; 2],
-    words: BothDots,
+    /// Products with high bytes and with low ones, of both halves of a panel's rows.
+    words: [[__m256i; 2]; 2],
 }
 
 impl BothHalves {
@@ -49,11 +47,11 @@ impl BothHalves {
     #[inline(always)]
     unsafe fn add<const N: usize, const HIGH: usize, const LOW: usize>(
         &mut self,
-        dots: &mut BothDots,
+        dots: &mut [__m256i; 2],
         w: [__m256i; 2],
         x: *const SplitBytes<N>,
         columns: usize,
-        factors: [__m256i; 2],
+        factors: [[__m256i; 2]; 2],
     ) {
         let four = HIGH / 4;
         // SAFETY: the caller's promise.
@@ -68,8 +66,8 @@ impl BothHalves {
                 };
                 if (four + 1).is_multiple_of(fit) {
                     for r in 0..2 {
-                        let words = _mm256_madd_epi16(self.words[k][r], factors[r]);
-                        dots[k][r] = _mm256_add_epi32(dots[k][r], words);
+                        let words = _mm256_madd_epi16(self.words[k][r], factors[k][r]);
+                        dots[r] = _mm256_add_epi32(dots[r], words);
                     }
                 }
             }
@@ -88,6 +86,16 @@ macro_rules! add_eight {
     };
 }
 
+/// What products with high bytes and with low ones count.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn weights_of_bytes() -> [[__m256i; 2]; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { [[_mm256_set1_epi16(128); 2], [_mm256_set1_epi16(1); 2]] }
+}
+
 /// The exact products of a block with a row's integers, of both halves of a panel's rows. They take turns: a row's bytes
 /// are not kept, for which registers do not suffice.
 ///
@@ -95,13 +103,11 @@ macro_rules! add_eight {
 /// `block` is one in this type's layout; the processor has AVX2.
 #[inline(always)]
 pub unsafe fn dots_of_both<W: Unpack>(block: *const u8, x: Parts, b: usize) -> [__m256i; 2] {
-    // Where nothing is to be taken away, sub-scales are multiplied in where only neighbours would be added.
-    let in_words = W::SUB_SCALED && W::BYTES.less == 0;
     let columns = if W::SUB_SCALED { 16 } else { BLOCK };
     // SAFETY: the caller's promise.
     unsafe {
-        let [first, last] = start::<W, Eight<0>>(x, b);
-        let mut halves = [[[first[0]; 2], [first[1]; 2]], [[last[0]; 2], [last[1]; 2]]];
+        let factors = weights_of_bytes();
+        let mut halves = [start::<W>(x, b, 0), start::<W>(x, b, 1)];
         let mut both = BothHalves::new(0);
         for_each_eight!(C, {
             let half = if W::SUB_SCALED { C / 2 } else { 0 };
@@ -112,37 +118,72 @@ pub unsafe fn dots_of_both<W: Unpack>(block: *const u8, x: Parts, b: usize) -> [
                 W::bytes::<Eight<0>, C>(block),
                 W::bytes::<Eight<1>, C>(block),
             ];
-            let factors = match in_words {
-                true => [
-                    W::sub_scale_words::<Eight<0>>(block, half),
-                    W::sub_scale_words::<Eight<1>>(block, half),
-                ],
-                false => [_mm256_set1_epi16(1); 2],
-            };
-            add_eight!(
-                both,
-                halves[half],
-                w,
-                x.blocks.add(b),
-                BLOCK,
-                C,
-                columns,
-                factors
-            );
+            let x = x.blocks.add(b);
+            add_eight!(both, halves[half], w, x, BLOCK, C, columns, factors);
         });
-        let [first, last] = halves;
-        let upper = ([first[0][0], first[1][0]], [last[0][0], last[1][0]]);
-        let lower = ([first[0][1], first[1][1]], [last[0][1], last[1][1]]);
-        match in_words {
-            true => [
-                whole::<Eight<0>>(added::<Eight<0>>(upper.0, upper.1)),
-                whole::<Eight<1>>(added::<Eight<1>>(lower.0, lower.1)),
-            ],
-            false => [
-                finished::<W, Eight<0>>(block, upper, x, b),
-                finished::<W, Eight<1>>(block, lower, x, b),
-            ],
+        if !W::SUB_SCALED {
+            return halves[0];
         }
+        [
+            scaled::<W, Eight<0>>(block, [halves[0][0], halves[1][0]]),
+            scaled::<W, Eight<1>>(block, [halves[0][1], halves[1][1]]),
+        ]
+    }
+}
+
+/// What the products of a half of the columns, or of all, start with: nothing, or what values are too high by.
+///
+/// # Safety
+/// The block is there; the processor has AVX2.
+#[inline(always)]
+unsafe fn start<W: Unpack>(x: Parts, b: usize, half: usize) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let of_half = x.less_of_halves.add(b).cast::<i32>().add(half);
+        let of_all = x.less_of_all.add(b);
+        let less = match (W::BYTES.less, W::SUB_SCALED) {
+            (0, _) => _mm256_setzero_si256(),
+            (4, true) => _mm256_set1_epi32(*of_half),
+            (32, true) => times_power_of_two::<3>(of_half),
+            (8, false) => times_power_of_two::<3>(of_all),
+            (16, false) => times_power_of_two::<4>(of_all),
+            (128, false) => times_power_of_two::<7>(of_all),
+            (less, _) => unreachable!("{less} is taken away from no type's values"),
+        };
+        [less; 2]
+    }
+}
+
+/// The same of values of more than six bits, whose products with bytes do not fit 16: widened, and multiplied with the row's
+/// integers as they are.
+///
+/// # Safety
+/// As for `dots_of_both`; a block's integers can be read.
+#[inline(always)]
+pub unsafe fn dots_of_words<W: Unpack>(
+    block: *const u8,
+    integers: *const i16,
+    x: Parts,
+    b: usize,
+) -> [__m256i; 2] {
+    assert!(!W::SUB_SCALED);
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Two chains of additions for each half.
+        let mut dots = [start::<W>(x, b, 0); 2];
+        for_each_eight!(C, {
+            let first = widen_unsigned::<Eight<0>>(W::bytes::<Eight<0>, C>(block));
+            let last = widen_unsigned::<Eight<1>>(W::bytes::<Eight<1>, C>(block));
+            let x = integers.add(8 * C);
+            dots[0] = add_word_products::<0>(dots[0], [first[0], last[0]], x);
+            dots[1] = match C {
+                0 => word_products::<4>([first[1], last[1]], x),
+                _ => add_word_products::<4>(dots[1], [first[1], last[1]], x),
+            };
+            dots[0] = add_word_products::<8>(dots[0], [first[2], last[2]], x);
+            dots[1] = add_word_products::<12>(dots[1], [first[3], last[3]], x);
+        });
+        added::<Eight<0>>(dots[0], dots[1])
     }
 }
 
@@ -155,21 +196,18 @@ pub unsafe fn dots_of_nibbles(chunks: *const u8, x: *const SplitSums) -> [__m256
     const COLUMNS: usize = 16;
     // SAFETY: the caller's promise.
     unsafe {
-        let mut dots = [[_mm256_setzero_si256(); 2]; 2];
-        let (mut both, ones) = (BothHalves::new(4), [_mm256_set1_epi16(1); 2]);
+        let mut dots = [_mm256_setzero_si256(); 2];
+        let (mut both, factors) = (BothHalves::new(4), weights_of_bytes());
         for_each_eight!(C, {
             if C < 2 {
                 let w = [
                     nibble_pair::<Eight<0>>(chunks, C),
                     nibble_pair::<Eight<1>>(chunks, C),
                 ];
-                add_eight!(both, dots, w, x, COLUMNS, C, COLUMNS, ones);
+                add_eight!(both, dots, w, x, COLUMNS, C, COLUMNS, factors);
             }
         });
-        [
-            whole::<Eight<0>>([dots[0][0], dots[1][0]]),
-            whole::<Eight<1>>([dots[0][1], dots[1][1]]),
-        ]
+        dots
     }
 }
 
@@ -235,4 +273,75 @@ unsafe fn add_byte_products<const N: usize, const OFFSET: usize>(
         );
     }
     [first, last]
+}
+
+/// `sums` plus the products of two columns of two times eight rows with the two integers at byte `OFFSET` of `x`.
+///
+/// # Safety
+/// The processor has AVX2; the integers are there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_word_products<const OFFSET: usize>(
+    sums: [__m256i; 2],
+    w: [__m256i; 2],
+    x: *const i16,
+) -> [__m256i; 2] {
+    let [mut first, mut last] = sums;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {b}, dword ptr [{x} + {offset}]",
+            "vpmaddwd {a}, {w0}, {b}",
+            "vpmaddwd {b}, {w1}, {b}",
+            "vpaddd {first}, {first}, {a}",
+            "vpaddd {last}, {last}, {b}",
+            first = inout(ymm_reg) first,
+            last = inout(ymm_reg) last,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            w0 = in(ymm_reg) w[0],
+            w1 = in(ymm_reg) w[1],
+            x = in(reg) x,
+            offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    [first, last]
+}
+
+/// The same without sums.
+///
+/// # Safety
+/// As for `add_word_products`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn word_products<const OFFSET: usize>(w: [__m256i; 2], x: *const i16) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = super::pair(x.byte_add(OFFSET));
+        [_mm256_madd_epi16(w[0], x), _mm256_madd_epi16(w[1], x)]
+    }
+}
+
+/// An integer times `2^N`. With intrinsics the compiler shifts it before it fills a register with it, which takes it one
+/// step more.
+///
+/// # Safety
+/// The processor has AVX2; the integer is there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn times_power_of_two<const N: usize>(integer: *const i32) -> __m256i {
+    let times;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {times}, dword ptr [{integer}]",
+            "vpslld {times}, {times}, {n}",
+            times = out(ymm_reg) times,
+            integer = in(reg) integer,
+            n = const N,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    times
 }

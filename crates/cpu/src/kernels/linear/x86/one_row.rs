@@ -1,14 +1,14 @@
 //! One row: its integers are split into two bytes, once for all panels, and multiplied with weights that stay bytes. Half
 //! as many steps of unpacking as for 16 bits, and the same exact sums.
 
-use super::both_halves::{dots_of_both, dots_of_nibbles};
+use super::both_halves::{dots_of_both, dots_of_nibbles, dots_of_words};
 use super::pieces::nibble_pair;
 use super::registers::{Eight, Register, Sixteen};
 use super::split_row::{Parts, SplitRow, SplitSums};
 use super::sums::{Factors, Sums};
 use super::unpack::Unpack;
 use super::vnni;
-use crate::isa::Isa;
+use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
@@ -84,17 +84,27 @@ vnni! {
 /// # Safety
 /// As for `Linear::run`, with one row; the processor has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+pub unsafe fn avx2<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    split: &SplitRow,
+    panels: Range<usize>,
+) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, (Sums<Eight<0>>, Sums<Eight<1>>)>(linear, x, panels) }
+    unsafe { all::<W, (Sums<Eight<0>>, Sums<Eight<1>>)>(linear, x, split, panels) }
 }
 
 /// # Safety
 /// As for `Linear::run`, with one row; the processor has what `Isa::Avx512` stands for.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+pub unsafe fn avx512<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    split: &SplitRow,
+    panels: Range<usize>,
+) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Sums<Sixteen>>(linear, x, panels) }
+    unsafe { all::<W, Sums<Sixteen>>(linear, x, split, panels) }
 }
 
 /// A block of the row, and where the weights that it is multiplied with lie.
@@ -103,6 +113,8 @@ struct Step {
     group: *const u8,
     block: *const u8,
     x: Parts,
+    /// The row as it was before it was split.
+    whole: *const QuantizedBlock,
     b: usize,
 }
 
@@ -168,7 +180,12 @@ impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
         let Step { group, block, .. } = step;
         // SAFETY: the caller's promise.
         unsafe {
-            let [first, last] = dots_of_both::<W>(block, step.x, step.b);
+            let [first, last] = if W::BYTES.bits > 6 {
+                let integers = (*step.whole.add(step.b)).integers.as_ptr();
+                dots_of_words::<W>(block, integers, step.x, step.b)
+            } else {
+                dots_of_both::<W>(block, step.x, step.b)
+            };
             self.0.add::<W>(first, group, block, step.factors());
             self.1.add::<W>(last, group, block, step.factors());
         }
@@ -227,12 +244,19 @@ impl OneRow for Sums<Sixteen> {
 }
 
 #[inline(always)]
-unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: Range<usize>) {
+unsafe fn all<W: Unpack, S: OneRow>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    split: &SplitRow,
+    panels: Range<usize>,
+) {
     let columns = linear.weights.columns;
-    assert!(linear.rows == 1 && columns <= x.columns());
+    assert!(linear.rows == 1 && columns <= split.columns());
     let groups = columns / BLOCK / W::GROUP_BLOCKS;
-    assert!(W::OFFSETS < 16 || x.groups() >= groups, "no sums");
-    let x = x.parts();
+    assert!(W::OFFSETS < 16 || split.groups() >= groups, "no sums");
+    // SAFETY: the caller's promise.
+    let whole = unsafe { x.row(0, columns) }.as_ptr();
+    let x = split.parts();
     // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
     // blocks as a panel.
     unsafe {
@@ -247,7 +271,13 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
                 }
                 for j in 0..W::GROUP_BLOCKS {
                     let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                    sums.add::<W>(Step { group, block, x, b });
+                    sums.add::<W>(Step {
+                        group,
+                        block,
+                        x,
+                        whole,
+                        b,
+                    });
                     b += 1;
                 }
                 let sums_scale = match W::OFFSETS {
@@ -267,7 +297,7 @@ unsafe fn all<W: Unpack, S: OneRow>(linear: &Linear<'_>, x: &SplitRow, panels: R
 /// The weights are there in this type's layout, and block `b` of the row; the processor has the instructions (so for all
 /// below).
 #[inline(always)]
-pub unsafe fn finished<W: Unpack, R: Register>(
+unsafe fn finished<W: Unpack, R: Register>(
     block: *const u8,
     (first, last): (Dots<R>, Dots<R>),
     x: Parts,
@@ -279,10 +309,25 @@ pub unsafe fn finished<W: Unpack, R: Register>(
             return less::<W, R>(added::<R>(first, last), x.less_of_all.add(b));
         }
         let sums = x.less_of_halves.add(b).cast::<i32>();
-        let (first, last) = (less::<W, R>(first, sums), less::<W, R>(last, sums.add(1)));
+        let halves = [less::<W, R>(first, sums), less::<W, R>(last, sums.add(1))];
+        scaled::<W, R>(block, halves)
+    }
+}
+
+/// The halves of a block's products, sub-scales multiplied in.
+///
+/// # Safety
+/// As for `finished`.
+#[inline(always)]
+pub unsafe fn scaled<W: Unpack, R: Register>(
+    block: *const u8,
+    halves: [R::Integers; 2],
+) -> R::Integers {
+    // SAFETY: the caller's promise.
+    unsafe {
         R::plus(
-            R::times(first, W::sub_scale::<R>(block, 0)),
-            R::times(last, W::sub_scale::<R>(block, 1)),
+            R::times(halves[0], W::sub_scale::<R>(block, 0)),
+            R::times(halves[1], W::sub_scale::<R>(block, 1)),
         )
     }
 }
@@ -298,7 +343,7 @@ pub unsafe fn added<R: Register>(first: Dots<R>, last: Dots<R>) -> Dots<R> {
 /// # Safety
 /// As for `finished`.
 #[inline(always)]
-pub unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
+unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
     // SAFETY: the caller's promise.
     unsafe { R::plus(R::integers_left::<7>(high), low) }
 }
@@ -308,7 +353,7 @@ pub unsafe fn whole<R: Register>([high, low]: Dots<R>) -> R::Integers {
 /// # Safety
 /// As for `finished`.
 #[inline(always)]
-pub unsafe fn start<W: Unpack, R: Register>(x: Parts, b: usize) -> [Dots<R>; 2] {
+unsafe fn start<W: Unpack, R: Register>(x: Parts, b: usize) -> [Dots<R>; 2] {
     // SAFETY: the caller's promise.
     unsafe {
         let none = R::zero();
@@ -346,13 +391,5 @@ unsafe fn less<W: Unpack, R: Register>(dots: Dots<R>, sum: *const i32) -> R::Int
             (32, true) => less!(4, 3),
             (less, _) => unreachable!("{less} is taken away from no type's values"),
         }
-    }
-}
-
-/// Whether products of one row go this way. Without VNNI bytes are added in 16 bits, two at a time.
-pub const fn takes<W: Unpack>(isa: Isa) -> bool {
-    match isa {
-        Isa::Avx512 => W::BYTES.bits > 0,
-        _ => W::BYTES.bits > 0 && W::BYTES.bits <= 6,
     }
 }

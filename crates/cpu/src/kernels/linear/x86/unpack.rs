@@ -15,7 +15,7 @@ use mettle_tensor::blocks::{iq4_nl, mxfp4};
 
 /// A type's values as unsigned bytes.
 pub struct ByteValues {
-    /// How large they are; 0 for types whose values are no such bytes.
+    /// How large they are.
     pub bits: u32,
     /// What is to be taken from each.
     pub less: i32,
@@ -34,19 +34,13 @@ impl ByteValues {
 }
 
 pub trait Unpack: Layout {
-    const BYTES: ByteValues = ByteValues {
-        bits: 0,
-        less: 0,
-        times: 1,
-    };
+    const BYTES: ByteValues;
 
     /// Columns `8C..8C + 8` of a block as `BYTES` says.
     ///
     /// # Safety
     /// As for `eight`.
-    unsafe fn bytes<R: Register, const C: usize>(_: *const u8) -> Pair<R> {
-        unreachable!("{} has no bytes", Self::DTYPE)
-    }
+    unsafe fn bytes<R: Register, const C: usize>(block: *const u8) -> Pair<R>;
 
     /// Whether each half of the columns of a block of `BYTES` has a sub-scale.
     const SUB_SCALED: bool = false;
@@ -57,14 +51,6 @@ pub trait Unpack: Layout {
     /// As for `offsets`.
     unsafe fn sub_scale<R: Register>(_: *const u8, _half: usize) -> R::Integers {
         unreachable!("{} has no sub-scales", Self::DTYPE)
-    }
-
-    /// The same, twice in 16 bits.
-    ///
-    /// # Safety
-    /// As for `offsets`.
-    unsafe fn sub_scale_words<R: Register>(_: *const u8, _half: usize) -> R::Integers {
-        unreachable!("{} has no sub-scales in 16 bits", Self::DTYPE)
     }
 
     /// Scales of the rows.
@@ -119,12 +105,11 @@ macro_rules! unpack {
         $(offsets: |$og:pat_param, $ob:pat_param| $offsets:expr,)?
         $(offsets_at: $at:expr, units: |$ug:ident| $units:expr,)?
         eight: |$block:ident, $c:ident| $eight:expr,
-        $(bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,)?
+        bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,
         $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
-        $(sub_scale_words: |$wb:ident, $wh:ident| $sub_scale_words:expr,)?
     }) => {
         impl Unpack for $type {
-            $(const BYTES: ByteValues = ByteValues {
+            const BYTES: ByteValues = ByteValues {
                 bits: $bits,
                 less: $less,
                 times: 1 $(* $times)?,
@@ -134,7 +119,7 @@ macro_rules! unpack {
             unsafe fn bytes<$r: Register, const $bc: usize>($bb: *const u8) -> Pair<$r> {
                 // SAFETY: the caller's promise.
                 unsafe { $bytes }
-            })?
+            }
 
             $(const SUB_SCALED: bool = true;
 
@@ -142,12 +127,6 @@ macro_rules! unpack {
             unsafe fn sub_scale<$r: Register>($sb: *const u8, $sh: usize) -> $r::Integers {
                 // SAFETY: the caller's promise.
                 unsafe { $sub_scale }
-            })?
-
-            $(#[inline(always)]
-            unsafe fn sub_scale_words<$r: Register>($wb: *const u8, $wh: usize) -> $r::Integers {
-                // SAFETY: the caller's promise.
-                unsafe { $sub_scale_words }
             })?
 
             #[inline(always)]
@@ -253,11 +232,6 @@ unpack!(Q2K, R {
     sub_scale: |block, half| {
         let mask = if half == 0 { 15 << 4 } else { 15 };
         R::and(R::unsigned(block.add(Q2K::SCALES)), R::of_integers(mask))
-    },
-    sub_scale_words: |block, half| {
-        let mask = if half == 0 { 15 << 4 } else { 15 };
-        let words = R::spread(R::to_spread(block.add(Q2K::SCALES)), EVEN);
-        R::and(words, R::of_words(mask))
     },
 });
 
