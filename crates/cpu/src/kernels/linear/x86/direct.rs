@@ -1,6 +1,7 @@
 //! A few rows: each block is widened in registers and multiplied at once, so the weights are read once from memory and
 //! written nowhere.
 
+use super::one_row::{AVX2_AHEAD, ask_for};
 use super::pieces::nibbles;
 use super::registers::{Eight, Register, Sixteen};
 use super::sums::{Factors, Sums};
@@ -172,8 +173,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
     }
 }
 
-/// One row: both halves of a panel's rows in one pass, which the processor's reading ahead can follow. More rows have no
-/// registers for it.
+/// One row: both halves of a panel's rows in one pass, from end to end. More rows have no registers for it.
 ///
 /// # Safety
 /// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
@@ -192,6 +192,7 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
             let [scale] = start_group::<W, _, 1>(&mut last, group, &sums, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                ask_for::<W>(block.wrapping_add(AVX2_AHEAD));
                 add_block::<W, _, 1>(&mut first, group, block, &rows, b);
                 add_block::<W, _, 1>(&mut last, group, block, &rows, b);
                 b += 1;

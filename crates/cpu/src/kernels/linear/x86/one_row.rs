@@ -14,6 +14,9 @@ use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// Bytes that are asked for ahead on AVX2: half as many and twice as many are slower by a few percent.
+pub const AVX2_AHEAD: usize = 2048;
+
 /// Products with the high bytes and with the low ones, added up for each row.
 pub type Dots<R> = [<R as Register>::Integers; 2];
 
@@ -107,14 +110,19 @@ pub unsafe fn avx512<W: Unpack>(
     unsafe { all::<W, Sums<Sixteen>>(linear, x, split, panels) }
 }
 
+#[derive(Clone, Copy)]
+struct Row {
+    split: Parts,
+    /// The row as it was before it was split.
+    whole: *const QuantizedBlock,
+}
+
 /// A block of the row, and where the weights that it is multiplied with lie.
 #[derive(Clone, Copy)]
 struct Step {
     group: *const u8,
     block: *const u8,
-    x: Parts,
-    /// The row as it was before it was split.
-    whole: *const QuantizedBlock,
+    row: Row,
     b: usize,
 }
 
@@ -126,15 +134,18 @@ impl Step {
         // SAFETY: the caller's promise.
         unsafe {
             Factors {
-                scale: *self.x.scales.add(self.b),
-                sum: *self.x.sums.add(self.b),
+                scale: *self.row.split.scales.add(self.b),
+                sum: *self.row.split.sums.add(self.b),
             }
         }
     }
 }
 
 /// A row's sums in all the registers that a panel takes.
-trait OneRow {
+trait OneRow: Copy {
+    /// Bytes that are asked for ahead, if any are: of all panels that are read at a time.
+    const AHEAD: Option<usize>;
+
     /// # Safety
     /// The processor has the instructions (so for all).
     unsafe fn new() -> Self;
@@ -159,6 +170,9 @@ trait OneRow {
 }
 
 impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
+    // Processors without AVX-512 follow a stream less far than memory needs.
+    const AHEAD: Option<usize> = Some(AVX2_AHEAD);
+
     #[inline(always)]
     unsafe fn new() -> Self {
         // SAFETY: the caller's promise.
@@ -181,10 +195,10 @@ impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
         // SAFETY: the caller's promise.
         unsafe {
             let [first, last] = if W::BYTES.bits > 6 {
-                let integers = (*step.whole.add(step.b)).integers.as_ptr();
-                dots_of_words::<W>(block, integers, step.x, step.b)
+                let integers = (*step.row.whole.add(step.b)).integers.as_ptr();
+                dots_of_words::<W>(block, integers, step.row.split, step.b)
             } else {
-                dots_of_both::<W>(block, step.x, step.b)
+                dots_of_both::<W>(block, step.row.split, step.b)
             };
             self.0.add::<W>(first, group, block, step.factors());
             self.1.add::<W>(last, group, block, step.factors());
@@ -208,6 +222,9 @@ impl OneRow for (Sums<Eight<0>>, Sums<Eight<1>>) {
 }
 
 impl OneRow for Sums<Sixteen> {
+    // Those that have it read ahead by themselves, and slower when asked.
+    const AHEAD: Option<usize> = None;
+
     #[inline(always)]
     unsafe fn new() -> Self {
         // SAFETY: the caller's promise.
@@ -225,7 +242,7 @@ impl OneRow for Sums<Sixteen> {
         let Step { group, block, .. } = step;
         // SAFETY: the caller's promise.
         unsafe {
-            let dots = dots::<W>(block, step.x, step.b);
+            let dots = dots::<W>(block, step.row.split, step.b);
             self.add::<W>(dots, group, block, step.factors());
         }
     }
@@ -256,38 +273,81 @@ unsafe fn all<W: Unpack, S: OneRow>(
     assert!(W::OFFSETS < 16 || split.groups() >= groups, "no sums");
     // SAFETY: the caller's promise.
     let whole = unsafe { x.row(0, columns) }.as_ptr();
-    let x = split.parts();
-    // SAFETY: the caller's promise; `group` is a whole group of blocks in this type's layout, and the row has as many
-    // blocks as a panel.
+    let row = Row {
+        split: split.parts(),
+        whole,
+    };
+    // Weights of a byte come faster from two places, each of which is read from end to end.
+    let each = match S::AHEAD.is_some() && W::BLOCK_BYTES >= BLOCK * PANEL {
+        true => panels.len() / 2,
+        false => 0,
+    };
+    let second = panels.start + each;
+    // SAFETY: the caller's promise.
     unsafe {
-        for panel in panels {
-            let mut sums = S::new();
-            let mut b = 0;
-            let groups = linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES);
-            for (g, group) in groups.enumerate() {
-                let group = group.as_ptr();
+        for panel in panels.start..second {
+            add_all::<W, S, 2>(linear, row, [panel, panel + each]);
+        }
+        for panel in second + each..panels.end {
+            add_all::<W, S, 1>(linear, row, [panel]);
+        }
+    }
+}
+
+/// Whole panels, their groups in turn.
+///
+/// # Safety
+/// The panels are in this type's layout, and the row has as many blocks as a panel; the processor has the instructions.
+#[inline(always)]
+unsafe fn add_all<W: Unpack, S: OneRow, const N: usize>(
+    linear: &Linear<'_>,
+    row: Row,
+    panels: [usize; N],
+) {
+    let groups = linear.weights.columns / BLOCK / W::GROUP_BLOCKS;
+    let starts = panels.map(|panel| linear.weights.panel(panel).as_ptr());
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut all_sums = [S::new(); N];
+        for g in 0..groups {
+            for (start, sums) in starts.iter().zip(&mut all_sums) {
+                let group = start.add(g * W::GROUP_BYTES);
                 if W::OFFSETS == 16 {
-                    sums.start_group::<W>(group, x.groups.add(g));
+                    sums.start_group::<W>(group, row.split.groups.add(g));
                 }
                 for j in 0..W::GROUP_BLOCKS {
                     let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                    if let Some(ahead) = S::AHEAD {
+                        // May lie behind the last panel.
+                        ask_for::<W>(block.wrapping_add(ahead / N));
+                    }
                     sums.add::<W>(Step {
                         group,
                         block,
-                        x,
-                        whole,
-                        b,
+                        row,
+                        b: g * W::GROUP_BLOCKS + j,
                     });
-                    b += 1;
                 }
                 let sums_scale = match W::OFFSETS {
-                    16 => *x.group_scales.add(g),
+                    16 => *row.split.group_scales.add(g),
                     _ => 0.0,
                 };
                 sums.end_group::<W>(group, sums_scale);
             }
+        }
+        for (panel, sums) in panels.into_iter().zip(all_sums) {
             linear.store(panel * PANEL, 0, &sums.lanes());
         }
+    }
+}
+
+/// Asks for a block, line by line with the blocks that are computed: a whole group's lines at once are more than may be under
+/// way. Weights are read once a token, so they need not stay.
+#[inline(always)]
+pub fn ask_for<W: Unpack>(block: *const u8) {
+    for line in (0..W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS)).step_by(64) {
+        // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(block.wrapping_add(line).cast()) };
     }
 }
 
