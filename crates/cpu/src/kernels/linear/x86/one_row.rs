@@ -14,7 +14,7 @@ use crate::pack::{BLOCK, PANEL};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Bytes that are asked for ahead on AVX2: half as many and twice as many are slower by a few percent.
+/// Bytes that are asked for ahead on AVX2. From 1 to 4 KB decode differs by less than one run from the next.
 pub const AVX2_AHEAD: usize = 2048;
 
 /// Products with the high bytes and with the low ones, added up for each row.
