@@ -25,8 +25,9 @@ use std::ops::Range;
 use split_row::SplitRow;
 use tiled::WidePanel;
 
-/// Rows up to which widening in registers is the faster way.
-const DIRECT_ROWS: usize = 8;
+/// Rows up to which widening in registers is the faster way. AVX2 has registers for four rows and widens again for the next.
+const AVX2_DIRECT_ROWS: usize = 4;
+const AVX512_DIRECT_ROWS: usize = 8;
 
 /// What one thread works in.
 pub struct Room {
@@ -94,10 +95,10 @@ unsafe fn quantized<W: Unpack>(
     unsafe {
         match (isa, linear.rows) {
             (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
-            (Isa::Avx512, ..=DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
+            (Isa::Avx512, ..=AVX512_DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
             (Isa::Avx512, _) => tiled::avx512::<W>(linear, x, panels, wide),
             (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, x, split, panels),
-            (Isa::Avx2, ..=DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
+            (Isa::Avx2, ..=AVX2_DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
             (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
             (Isa::Scalar, _) => unreachable!("scalar kernels are elsewhere"),
         }
@@ -166,6 +167,71 @@ unsafe fn add_products(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
     }
     sum
 }
+
+/// Two functions of AVX2: the products of two registers of weights with the four bytes at byte `OFFSET` of `x`, neighbours
+/// added, and sums plus those. With intrinsics the compiler keeps all bytes of a row in registers that it does not have, and
+/// reorders additions.
+macro_rules! products_of_both {
+    ($products:ident, $add:ident: $multiply:literal, $plus:literal) => {
+        /// # Safety
+        /// The processor has AVX2; the bytes are there.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $products<const OFFSET: usize>(w: [__m256i; 2], x: *const u8) -> [__m256i; 2] {
+            let (first, last);
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::arch::asm!(
+                    "vpbroadcastd {last}, dword ptr [{x} + {offset}]",
+                    concat!($multiply, " {first}, {w0}, {last}"),
+                    concat!($multiply, " {last}, {w1}, {last}"),
+                    first = out(ymm_reg) first,
+                    last = out(ymm_reg) last,
+                    w0 = in(ymm_reg) w[0],
+                    w1 = in(ymm_reg) w[1],
+                    x = in(reg) x,
+                    offset = const OFFSET,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            [first, last]
+        }
+
+        /// # Safety
+        /// The same.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $add<const OFFSET: usize>(
+            sums: [__m256i; 2],
+            w: [__m256i; 2],
+            x: *const u8,
+        ) -> [__m256i; 2] {
+            let [mut first, mut last] = sums;
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::arch::asm!(
+                    "vpbroadcastd {b}, dword ptr [{x} + {offset}]",
+                    concat!($multiply, " {a}, {w0}, {b}"),
+                    concat!($multiply, " {b}, {w1}, {b}"),
+                    concat!($plus, " {first}, {first}, {a}"),
+                    concat!($plus, " {last}, {last}, {b}"),
+                    first = inout(ymm_reg) first,
+                    last = inout(ymm_reg) last,
+                    a = out(ymm_reg) _,
+                    b = out(ymm_reg) _,
+                    w0 = in(ymm_reg) w[0],
+                    w1 = in(ymm_reg) w[1],
+                    x = in(reg) x,
+                    offset = const OFFSET,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            [first, last]
+        }
+    };
+}
+products_of_both!(byte_products, add_byte_products: "vpmaddubsw", "vpaddw");
+products_of_both!(word_products, add_word_products: "vpmaddwd", "vpaddd");
 
 /// A function that adds to `sum` the products of `w` with the four bytes at byte `OFFSET` of `x`, which are the same for all
 /// lanes. The intrinsics would do, but the compiler takes them apart into multiplications and additions again.

@@ -1,11 +1,11 @@
 //! One row with AVX2: both halves of a panel's rows in turn.
 
-use super::for_each_eight;
 use super::one_row::{added, scaled};
 use super::pieces::{nibble_pair, widen_unsigned};
 use super::registers::Eight;
 use super::split_row::{Parts, SplitBytes, SplitSums};
 use super::unpack::Unpack;
+use super::{add_byte_products, add_word_products, byte_products, for_each_eight, word_products};
 use crate::pack::BLOCK;
 use std::arch::x86_64::*;
 
@@ -53,16 +53,16 @@ impl BothHalves {
         columns: usize,
         factors: [[__m256i; 2]; 2],
     ) {
-        let four = HIGH / 4;
+        let (four, x) = (HIGH / 4, x.cast());
         // SAFETY: the caller's promise.
         unsafe {
             for k in 0..2 {
                 let fit = self.fit[k].min(columns / 4);
                 self.words[k] = match (k, four % fit) {
-                    (0, 0) => byte_products::<N, HIGH>(w, x),
-                    (0, _) => add_byte_products::<N, HIGH>(self.words[k], w, x),
-                    (_, 0) => byte_products::<N, LOW>(w, x),
-                    _ => add_byte_products::<N, LOW>(self.words[k], w, x),
+                    (0, 0) => byte_products::<HIGH>(w, x),
+                    (0, _) => add_byte_products::<HIGH>(self.words[k], w, x),
+                    (_, 0) => byte_products::<LOW>(w, x),
+                    _ => add_byte_products::<LOW>(self.words[k], w, x),
                 };
                 if (four + 1).is_multiple_of(fit) {
                     for r in 0..2 {
@@ -174,7 +174,7 @@ pub unsafe fn dots_of_words<W: Unpack>(
         for_each_eight!(C, {
             let first = widen_unsigned::<Eight<0>>(W::bytes::<Eight<0>, C>(block));
             let last = widen_unsigned::<Eight<1>>(W::bytes::<Eight<1>, C>(block));
-            let x = integers.add(8 * C);
+            let x = integers.add(8 * C).cast();
             dots[0] = add_word_products::<0>(dots[0], [first[0], last[0]], x);
             dots[1] = match C {
                 0 => word_products::<4>([first[1], last[1]], x),
@@ -208,118 +208,6 @@ pub unsafe fn dots_of_nibbles(chunks: *const u8, x: *const SplitSums) -> [__m256
             }
         });
         dots
-    }
-}
-
-/// The products of four columns of two times eight rows with the four bytes at byte `OFFSET` of `x`, neighbours added.
-/// With intrinsics the compiler keeps all bytes of a row in registers that it does not have.
-///
-/// # Safety
-/// The processor has AVX2; the bytes are there.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn byte_products<const N: usize, const OFFSET: usize>(
-    w: [__m256i; 2],
-    x: *const SplitBytes<N>,
-) -> [__m256i; 2] {
-    let (first, last);
-    // SAFETY: the caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "vpbroadcastd {last}, dword ptr [{x} + {offset}]",
-            "vpmaddubsw {first}, {w0}, {last}",
-            "vpmaddubsw {last}, {w1}, {last}",
-            first = out(ymm_reg) first,
-            last = out(ymm_reg) last,
-            w0 = in(ymm_reg) w[0],
-            w1 = in(ymm_reg) w[1],
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    [first, last]
-}
-
-/// `sums` plus the same.
-///
-/// # Safety
-/// As for `byte_products`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add_byte_products<const N: usize, const OFFSET: usize>(
-    sums: [__m256i; 2],
-    w: [__m256i; 2],
-    x: *const SplitBytes<N>,
-) -> [__m256i; 2] {
-    let [mut first, mut last] = sums;
-    // SAFETY: the caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "vpbroadcastd {b}, dword ptr [{x} + {offset}]",
-            "vpmaddubsw {a}, {w0}, {b}",
-            "vpmaddubsw {b}, {w1}, {b}",
-            "vpaddw {first}, {first}, {a}",
-            "vpaddw {last}, {last}, {b}",
-            first = inout(ymm_reg) first,
-            last = inout(ymm_reg) last,
-            a = out(ymm_reg) _,
-            b = out(ymm_reg) _,
-            w0 = in(ymm_reg) w[0],
-            w1 = in(ymm_reg) w[1],
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    [first, last]
-}
-
-/// `sums` plus the products of two columns of two times eight rows with the two integers at byte `OFFSET` of `x`.
-///
-/// # Safety
-/// The processor has AVX2; the integers are there.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add_word_products<const OFFSET: usize>(
-    sums: [__m256i; 2],
-    w: [__m256i; 2],
-    x: *const i16,
-) -> [__m256i; 2] {
-    let [mut first, mut last] = sums;
-    // SAFETY: the caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "vpbroadcastd {b}, dword ptr [{x} + {offset}]",
-            "vpmaddwd {a}, {w0}, {b}",
-            "vpmaddwd {b}, {w1}, {b}",
-            "vpaddd {first}, {first}, {a}",
-            "vpaddd {last}, {last}, {b}",
-            first = inout(ymm_reg) first,
-            last = inout(ymm_reg) last,
-            a = out(ymm_reg) _,
-            b = out(ymm_reg) _,
-            w0 = in(ymm_reg) w[0],
-            w1 = in(ymm_reg) w[1],
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    [first, last]
-}
-
-/// The same without sums.
-///
-/// # Safety
-/// As for `add_word_products`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn word_products<const OFFSET: usize>(w: [__m256i; 2], x: *const i16) -> [__m256i; 2] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let x = super::pair(x.byte_add(OFFSET));
-        [_mm256_madd_epi16(w[0], x), _mm256_madd_epi16(w[1], x)]
     }
 }
 

@@ -263,7 +263,6 @@ pub trait Panel {
     type Integers: Copy;
     type Floats: Copy;
 
-    unsafe fn zero() -> Self::Integers;
     unsafe fn floats(integers: Self::Integers) -> Self::Floats;
     unsafe fn zeros() -> Self::Floats;
     unsafe fn load(p: *const f32) -> Self::Floats;
@@ -302,7 +301,6 @@ macro_rules! panel {
 panel! {
     Avx2, [__m256i; 2], [__m256; 2];
 
-    fn zero() -> [__m256i; 2] { [_mm256_setzero_si256(); 2] }
     fn floats(integers: [__m256i; 2]) -> [__m256; 2] {
         [_mm256_cvtepi32_ps(integers[0]), _mm256_cvtepi32_ps(integers[1])]
     }
@@ -328,7 +326,6 @@ panel! {
 panel! {
     Avx512, __m512i, __m512;
 
-    fn zero() -> __m512i { _mm512_setzero_si512() }
     fn floats(integers: __m512i) -> __m512 { _mm512_cvtepi32_ps(integers) }
     fn zeros() -> __m512 { _mm512_setzero_ps() }
     fn load(p: *const f32) -> __m512 { Sixteen::load(p) }

@@ -4,7 +4,7 @@
 use super::pieces::nibbles;
 use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::Unpack;
-use super::{add_products, for_each_eight, pair, vnni};
+use super::{for_each_eight, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -12,6 +12,8 @@ use crate::pack::{BLOCK, PANEL};
 use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
+
+use in_memory::add_in_memory;
 
 /// Blocks of a panel that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
@@ -28,40 +30,62 @@ const STEPS: usize = BLOCK / 2;
 /// The same of a group's offsets.
 const OFFSET_STEPS: usize = 16 / 2;
 
-/// One such pair of all rows; as large as a float of each.
-const STEP_BYTES: usize = 4 * PANEL;
+/// One such pair of each row of a panel.
+type Step = [[i16; 2]; PANEL];
+
+/// A block of a panel, widened.
+#[repr(C, align(64))]
+struct WideBlock {
+    steps: [Step; STEPS],
+    scales: [f32; PANEL],
+    offsets: [f32; PANEL],
+}
+
+/// The 16 offsets of a group, widened.
+#[repr(C, align(64))]
+struct WideOffsets {
+    steps: [Step; OFFSET_STEPS],
+    units: [f32; PANEL],
+}
 
 /// One thread's widened weights and waiting sums.
 pub struct WidePanel {
-    /// `[block][step][row][2]`.
-    integers: AlignedBytes,
-    /// `[block][row]`.
-    scales: AlignedBytes,
+    /// `CHUNK` of [`WideBlock`].
+    blocks: AlignedBytes,
+    /// [`WideOffsets`] of their groups.
     offsets: AlignedBytes,
-    /// The 16 offsets of a group: `[group][step][row][2]`, and `[group][row]`.
-    offset_integers: AlignedBytes,
-    offset_units: AlignedBytes,
     /// `[row of the input][row]`.
     sums: AlignedBytes,
+    /// The same of a group so far, without its scales, for the rows of a tile: zeros between groups.
+    products: AlignedBytes,
 }
 
 impl WidePanel {
     pub fn new() -> Result<WidePanel, BackendError> {
         let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
         Ok(WidePanel {
-            integers: room(CHUNK * STEPS * STEP_BYTES)?,
-            scales: room(CHUNK * STEP_BYTES)?,
-            offsets: room(CHUNK * STEP_BYTES)?,
-            offset_integers: room(CHUNK / GROUP * OFFSET_STEPS * STEP_BYTES)?,
-            offset_units: room(CHUNK / GROUP * STEP_BYTES)?,
-            sums: room(ROWS * STEP_BYTES)?,
+            blocks: room(CHUNK * size_of::<WideBlock>())?,
+            offsets: room(CHUNK / GROUP * size_of::<WideOffsets>())?,
+            sums: room(ROWS * size_of::<[f32; PANEL]>())?,
+            products: room(Avx2::ROWS * size_of::<[f32; PANEL]>())?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        let of_groups = self.offset_integers.len() + self.offset_units.len();
-        let offsets = self.offsets.len() + of_groups;
-        self.integers.len() + self.scales.len() + offsets + self.sums.len()
+        let parts = [&self.blocks, &self.offsets, &self.sums, &self.products];
+        parts.iter().map(|part| part.len()).sum()
+    }
+
+    #[inline(always)]
+    fn block(&self, b: usize) -> *mut WideBlock {
+        debug_assert!(b <= CHUNK);
+        self.blocks.base().cast::<WideBlock>().wrapping_add(b)
+    }
+
+    #[inline(always)]
+    fn offsets(&self, g: usize) -> *mut WideOffsets {
+        debug_assert!(g < CHUNK / GROUP);
+        self.offsets.base().cast::<WideOffsets>().wrapping_add(g)
     }
 }
 
@@ -116,21 +140,17 @@ trait Tile: Panel {
     /// They are in this type's layout, and within `CHUNK` blocks.
     unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel);
 
-    /// A step's pairs of weights.
+    /// Adds the products of the widened blocks with the rows' `blocks` to the rows' sums.
     ///
     /// # Safety
-    /// 64 bytes can be read, at a multiple of 64.
-    unsafe fn weights(p: *const u8) -> Self::Integers;
-
-    /// `sum` plus the products with the pair at byte `OFFSET` of a block.
-    ///
-    /// # Safety
-    /// The block exists.
-    unsafe fn add_products<const OFFSET: usize>(
-        sum: Self::Integers,
-        w: Self::Integers,
-        x: *const QuantizedBlock,
-    ) -> Self::Integers;
+    /// The rows have the blocks, `sums` has 16 values for each row, at a multiple of 64.
+    unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+        room: &WidePanel,
+        inputs: Inputs<'_, M>,
+        blocks: Range<usize>,
+        sums: *mut f32,
+        ahead: Option<Ahead>,
+    );
 }
 
 #[inline(always)]
@@ -200,35 +220,36 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
     let mut b = 0;
     // SAFETY: `group` is a whole group in this type's layout, and there is room for `CHUNK` blocks.
     unsafe {
-        let integers = room.integers.base();
-        let scales = room.scales.base().cast::<f32>();
-        let offsets = room.offsets.base().cast::<f32>();
-        let offset_integers = room.offset_integers.base();
-        let offset_units = room.offset_units.base().cast::<f32>();
         for (g, group) in groups.chunks_exact(W::GROUP_BYTES).enumerate() {
             let group = group.as_ptr();
             if W::OFFSETS == 16 {
+                let out = room.offsets(g);
                 for c in 0..2 {
                     let w = nibbles::<R>(group.add(W::NIBBLES_OF_OFFSETS), c);
                     for v in 0..4 {
-                        let step = g * OFFSET_STEPS + 4 * c + v;
-                        R::store_chunk(w[v], offset_integers.add(step * STEP_BYTES));
+                        R::store_chunk(w[v], (&raw mut (*out).steps[4 * c + v]).cast());
                     }
                 }
-                R::store(W::offset_units::<R>(group), offset_units.add(g * PANEL));
+                R::store(W::offset_units::<R>(group), (&raw mut (*out).units).cast());
             }
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
+                let out = room.block(b);
                 for_each_eight!(C, {
                     let w = W::eight::<R, C>(block);
                     for v in 0..4 {
-                        let step = b * STEPS + 4 * C + v;
-                        R::store_chunk(w[v], integers.add(step * STEP_BYTES));
+                        R::store_chunk(w[v], (&raw mut (*out).steps[4 * C + v]).cast());
                     }
                 });
-                R::store(W::scales::<R>(group, block), scales.add(b * PANEL));
+                R::store(
+                    W::scales::<R>(group, block),
+                    (&raw mut (*out).scales).cast(),
+                );
                 if W::OFFSETS == 1 {
-                    R::store(W::offsets::<R>(group, block), offsets.add(b * PANEL));
+                    R::store(
+                        W::offsets::<R>(group, block),
+                        (&raw mut (*out).offsets).cast(),
+                    );
                 }
                 b += 1;
             }
@@ -261,11 +282,14 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
                 for m in 0..$m {
                     inputs[m] = x.row(row + m, columns);
                     if OFFSETS == 16 {
-                        let sums = x.sums_for(OFFSETS, row + m, columns);
-                        sums_of_groups[m] = &sums[blocks.start / GROUP..];
+                        sums_of_groups[m] = x.sums_for(OFFSETS, row + m, columns);
                     }
                 }
-                let sums = all_sums.add((row - rows.start) * PANEL);
+                // Few lines of the cache where nothing has to wait for the next chunk.
+                let sums = match is_first && is_last {
+                    true => all_sums,
+                    false => all_sums.add((row - rows.start) * PANEL),
+                };
                 if is_first {
                     *sums.cast() = [0.0_f32; $m * PANEL];
                 }
@@ -279,7 +303,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
                     sums_of_groups: &sums_of_groups,
                 };
                 let (blocks, ahead) = (blocks.clone(), ahead.take());
-                add::<T, OFFSETS, SCALES_GROUPS, $m>(room, inputs, blocks, sums, ahead);
+                T::add::<OFFSETS, SCALES_GROUPS, $m>(room, inputs, blocks, sums, ahead);
                 // Right behind each tile: the next one is computed while the memory takes these.
                 if is_last {
                     for m in 0..$m {
@@ -316,13 +340,14 @@ fn ask_for_output(linear: &Linear<'_>, panel: usize, row: usize) {
     }
 }
 
+const _: () = assert!(STEPS == 16);
+
 /// Unrolled: offsets become part of the instructions, and a pointer a row is all that is needed.
 macro_rules! for_each_step {
     ($step:ident, $body:block) => {
         for_each_step!(@ $step, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
     (@ $step:ident, $body:block, $($number:literal)*) => {
-        const _: () = assert!(STEPS == 16);
         $({
             const $step: usize = $number;
             $body
@@ -330,29 +355,55 @@ macro_rules! for_each_step {
     };
 }
 
+mod in_memory;
+
 /// The rows of a tile: all their blocks, and the sums of the groups that are there.
 struct Inputs<'a, const M: usize> {
     rows: &'a [&'a [QuantizedBlock]; M],
     sums_of_groups: &'a [&'a [QuantizedBlock]; M],
 }
 
-/// Adds the products of the widened blocks with the rows' `blocks` to the rows' sums.
+impl<const M: usize> Inputs<'_, M> {
+    /// Block `b` of each row.
+    ///
+    /// # Safety
+    /// They have it.
+    #[inline(always)]
+    unsafe fn blocks(&self, b: usize) -> [*const QuantizedBlock; M] {
+        let mut x = [std::ptr::null(); M];
+        for m in 0..M {
+            // SAFETY: the caller's promise.
+            x[m] = unsafe { self.rows[m].as_ptr().add(b) };
+        }
+        x
+    }
+
+    /// The sums of group `g` of each row.
+    #[inline(always)]
+    fn sums(&self, g: usize) -> [*const QuantizedBlock; M] {
+        let mut x = [std::ptr::null::<QuantizedBlock>(); M];
+        for m in 0..M {
+            x[m] = &self.sums_of_groups[m][g];
+        }
+        x
+    }
+}
+
+/// `Tile::add` of AVX-512: sums stay in registers.
 ///
 /// # Safety
-/// The rows have the blocks, `sums` has 16 values for each row, and the processor has the instructions.
+/// As for `Tile::add`.
 #[inline(always)]
-unsafe fn add<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+unsafe fn add_in_registers<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
     room: &WidePanel,
     inputs: Inputs<'_, M>,
     blocks: Range<usize>,
     sums: *mut f32,
     ahead: Option<Ahead>,
 ) {
+    type T = Avx512;
     // SAFETY: the caller's promise.
     unsafe {
-        let integers = room.integers.base();
-        let scales = room.scales.base().cast::<f32>();
-        let offsets = room.offsets.base().cast::<f32>();
         let mut products = [T::zeros(); M];
         let mut total = [T::load(sums); M];
         for m in 0..M {
@@ -362,19 +413,10 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const M:
             if let Some(ahead) = ahead {
                 ahead.ask(b);
             }
-            let mut dots = [T::zero(); M];
-            let w = integers.add(b * STEPS * STEP_BYTES);
-            let mut x = [std::ptr::null::<QuantizedBlock>(); M];
-            for m in 0..M {
-                x[m] = inputs.rows[m].as_ptr().add(blocks.start + b);
-            }
-            for_each_step!(STEP, {
-                let w = T::weights(w.add(STEP * STEP_BYTES));
-                for m in 0..M {
-                    dots[m] = T::add_products::<{ 4 * STEP }>(dots[m], w, x[m]);
-                }
-            });
-            let scale = T::load(scales.add(b * PANEL));
+            let w = &*room.block(b);
+            let x = inputs.blocks(blocks.start + b);
+            let dots = pair_dots(&w.steps, x);
+            let scale = T::load(w.scales.as_ptr());
             if SCALES_GROUPS {
                 for m in 0..M {
                     products[m] = T::mul_add_one(T::floats(dots[m]), (*x[m]).scale, products[m]);
@@ -385,12 +427,19 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const M:
                         products[m] = T::zeros();
                     }
                     if OFFSETS == 16 {
-                        add_offsets::<T, M>(room, inputs.sums_of_groups, b / GROUP, &mut total);
+                        // Behind the products: registers do not hold both.
+                        let w = &*room.offsets(b / GROUP);
+                        let x = inputs.sums((blocks.start + b) / GROUP);
+                        let dots = pair_dots(&w.steps, x);
+                        for m in 0..M {
+                            let units = T::times(T::load(w.units.as_ptr()), (*x[m]).scale);
+                            total[m] = T::mul_add(T::floats(dots[m]), units, total[m]);
+                        }
                     }
                 }
                 continue;
             }
-            let offset = T::load(offsets.add(b * PANEL));
+            let offset = T::load(w.offsets.as_ptr());
             for m in 0..M {
                 let x = &*x[m];
                 total[m] = T::mul_add(T::floats(dots[m]), T::times(scale, x.scale), total[m]);
@@ -405,49 +454,38 @@ unsafe fn add<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const M:
     }
 }
 
-/// Adds the offsets of a group. Behind its products: registers do not hold both.
+/// The sums of the products of some steps' weights with a block of each row.
 ///
 /// # Safety
-/// As for `add`.
+/// The blocks exist; the processor has AVX-512.
 #[inline(always)]
-unsafe fn add_offsets<T: Tile, const M: usize>(
-    room: &WidePanel,
-    rows: &[&[QuantizedBlock]; M],
-    group: usize,
-    total: &mut [T::Floats; M],
-) {
-    // SAFETY: the caller's promise.
+unsafe fn pair_dots<const M: usize, const COUNT: usize>(
+    steps: &[Step; COUNT],
+    x: [*const QuantizedBlock; M],
+) -> [__m512i; M] {
+    // SAFETY: the caller's promise; steps lie at multiples of 64.
     unsafe {
-        let w = room.offset_integers.base();
-        let w = w.add(group * OFFSET_STEPS * STEP_BYTES);
-        let mut x = [std::ptr::null::<QuantizedBlock>(); M];
-        for m in 0..M {
-            x[m] = &rows[m][group];
-        }
-        let mut dots = [T::zero(); M];
+        let mut dots = [_mm512_setzero_si512(); M];
         for_each_step!(STEP, {
-            if STEP < OFFSET_STEPS {
-                let w = T::weights(w.add(STEP * STEP_BYTES));
+            if STEP < COUNT {
+                let w = _mm512_load_si512(steps.as_ptr().add(STEP).cast());
                 for m in 0..M {
-                    dots[m] = T::add_products::<{ 4 * STEP }>(dots[m], w, x[m]);
+                    dots[m] = add_products_at::<{ 4 * STEP }>(dots[m], w, x[m]);
                 }
             }
         });
-        let units = room.offset_units.base().cast::<f32>();
-        let units = T::load(units.add(group * PANEL));
-        for m in 0..M {
-            let units = T::times(units, (*x[m]).scale);
-            total[m] = T::mul_add(T::floats(dots[m]), units, total[m]);
-        }
+        dots
     }
+}
+
+vnni! {
+    /// 16 pairs of weights.
+    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
 }
 
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
 macro_rules! tile_with {
-    (
-        $name:ident, $rows:literal rows, $features:literal, $($register:ty),*;
-        $(fn $f:ident $(<const $n:ident>)?($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*
-    ) => {
+    ($name:ident, $rows:literal rows, $add:ident, $features:literal, $($register:ty),*) => {
         impl Tile for $name {
             const ROWS: usize = $rows;
 
@@ -473,42 +511,23 @@ macro_rules! tile_with {
                 unsafe { $(widen::<W, $register>(groups, room);)* }
             }
 
-            $(#[inline(always)]
-            unsafe fn $f $(<const $n: usize>)?($($arg: $type),*) $(-> $out)? {
+            #[inline(always)]
+            unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+                room: &WidePanel,
+                inputs: Inputs<'_, M>,
+                blocks: Range<usize>,
+                sums: *mut f32,
+                ahead: Option<Ahead>,
+            ) {
                 // SAFETY: the caller's promise.
-                unsafe { $body }
-            })*
+                unsafe { $add::<OFFSETS, SCALES_GROUPS, M>(room, inputs, blocks, sums, ahead) }
+            }
         }
     };
 }
 
-tile_with! {
-    Avx2, 4 rows, "avx2,fma,f16c", Eight<0>, Eight<1>;
-
-    fn weights(p: *const u8) -> [__m256i; 2] {
-        let p = p.cast::<__m256i>();
-        [_mm256_load_si256(p), _mm256_load_si256(p.add(1))]
-    }
-
-    fn add_products<const OFFSET>(sum: [__m256i; 2], w: [__m256i; 2], x: *const QuantizedBlock) -> [__m256i; 2] {
-        let x = pair(x.byte_add(OFFSET).cast());
-        [add_products(sum[0], w[0], x), add_products(sum[1], w[1], x)]
-    }
-}
-
-vnni! {
-    /// 16 pairs of weights.
-    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
-}
-
-tile_with! {
-    Avx512, 8 rows, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen;
-
-    fn weights(p: *const u8) -> __m512i {
-        _mm512_load_si512(p.cast())
-    }
-
-    fn add_products<const OFFSET>(sum: __m512i, w: __m512i, x: *const QuantizedBlock) -> __m512i {
-        add_products_at::<OFFSET>(sum, w, x)
-    }
-}
+tile_with!(Avx2, 4 rows, add_in_memory, "avx2,fma,f16c", Eight<0>, Eight<1>);
+tile_with!(
+    Avx512, 8 rows, add_in_registers,
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
+);
