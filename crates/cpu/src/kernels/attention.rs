@@ -319,8 +319,7 @@ impl Attention<'_> {
             };
             match self.pool.element(self.of.kv.group) {
                 KvElement::F32 => singles(isa, walk, scratch),
-                KvElement::F16 if rows <= ROWS => halves(isa, walk, scratch),
-                KvElement::F16 => widened(isa, walk, scratch),
+                KvElement::F16 => halves(isa, walk, scratch),
             }
         }
     }
@@ -386,16 +385,14 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// For rows that are few enough to share every load: halves are widened in registers.
     fn halves<L>(walk: Walk<'_>, scratch: &mut Scratch) {
-        let block = Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.dim);
-        all_rows::<L, _>(walk, block, scratch);
-    }
-}
-
-for_each_isa! {
-    /// For many rows: the block is widened once, into memory.
-    fn widened<L>(walk: Walk<'_>, scratch: &mut Scratch) {
+        // Rows that share every load widen what they load. For more of them the block is widened once, into memory, unless
+        // widening costs nothing beside the products.
+        if walk.rows <= ROWS || L::ADDS_THREE_ROWS {
+            let block = Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.dim);
+            all_rows::<L, _>(walk, block, scratch);
+            return;
+        }
         let count = TOKENS * walk.dim;
         assert!(scratch.keys.len() >= count && scratch.values.len() >= count);
         for at in (0..count).step_by(8) {

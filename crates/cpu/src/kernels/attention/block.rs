@@ -3,7 +3,7 @@
 use crate::kernels::exp::{exp, exp_of_all};
 use crate::kernels::tanh::softcap;
 use crate::kv::TOKENS;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Steps};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,8 +28,10 @@ pub trait Element {
     /// Eight elements from `index` on can be read.
     unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L;
 
-    /// Bytes of an element, where what is read lies in pages; 0 where it was just written to memory.
-    const PAGED_BYTES: usize;
+    const BYTES: usize;
+
+    /// Whether it is read from pages; else it was just written to memory.
+    const PAGED: bool;
 }
 
 pub struct Singles;
@@ -38,7 +40,8 @@ pub struct Halves;
 pub struct Widened;
 
 impl Element for Widened {
-    const PAGED_BYTES: usize = 0;
+    const BYTES: usize = 4;
+    const PAGED: bool = false;
 
     #[inline(always)]
     unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
@@ -48,7 +51,8 @@ impl Element for Widened {
 }
 
 impl Element for Singles {
-    const PAGED_BYTES: usize = 4;
+    const BYTES: usize = 4;
+    const PAGED: bool = true;
 
     #[inline(always)]
     unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
@@ -58,7 +62,8 @@ impl Element for Singles {
 }
 
 impl Element for Halves {
-    const PAGED_BYTES: usize = 2;
+    const BYTES: usize = 2;
+    const PAGED: bool = true;
 
     #[inline(always)]
     unsafe fn load<L: Lanes>(p: *const u8, index: usize) -> L {
@@ -90,16 +95,17 @@ impl<E> Block<E> {
     }
 }
 
-/// Runs the body for groups of three rows and the one or two left, whose number is `$r` there.
+/// Runs the body for groups of three rows and for those left, whose number is `$r` there. Four are two pairs: a row alone waits
+/// for itself.
 macro_rules! for_groups {
     ($rows:expr, $row:ident, $r:ident => $body:block) => {{
         let mut $row = 0;
-        while $row + 3 <= $rows {
+        while $row + 3 <= $rows && $rows - $row != 4 {
             const $r: usize = 3;
             $body
             $row += $r;
         }
-        if $row + 2 <= $rows {
+        while $row + 2 <= $rows {
             const $r: usize = 2;
             $body
             $row += $r;
@@ -269,10 +275,10 @@ fn cap_scores<L: Lanes>(scores: &mut [[f32; TOKENS]], cap: f32) {
     }
 }
 
-/// Whether sums of three rows in four registers each leave enough for what is added to them. What was widened before needs
+/// Whether sums of `R` rows in four registers each leave enough for what is added to them. What was widened before needs
 /// none: it is read by the multiplication itself.
-const fn fits_at_once<L: Lanes, E: Element>() -> bool {
-    L::REGISTERS >= 32 || E::PAGED_BYTES == 0
+const fn fits_at_once<L: Lanes, E: Element, const R: usize>() -> bool {
+    L::REGISTERS >= 32 || !E::PAGED || R < 3 || L::ADDS_THREE_ROWS && E::BYTES == 2
 }
 
 /// Scores of all tokens of the block.
@@ -287,7 +293,7 @@ unsafe fn add_keys<L: Lanes, E: Element, const R: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if fits_at_once::<L, E>() {
+        if fits_at_once::<L, E, R>() {
             add_some_keys::<L, E, R, FOURS>(block, queries, 0, scores);
         } else {
             add_some_keys::<L, E, R, { FOURS / 2 }>(block, queries, 0, scores);
@@ -307,30 +313,57 @@ unsafe fn add_some_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
     first: usize,
     scores: *mut [f32; TOKENS],
 ) {
-    let dim = block.dim;
+    let offset = 8 * first * E::BYTES;
+    let steps = Steps {
+        count: block.dim,
+        factors: queries,
+        row: block.dim,
+        elements: block.keys.wrapping_add(offset),
+        step: TOKENS * E::BYTES,
+        next: block.next[0].wrapping_add(offset),
+    };
     let mut own = [[L::splat(0.0); C]; R];
-    for d in 0..dim {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if E::PAGED_BYTES > 0 && first == 0 {
-                L::prefetch(block.next[0].wrapping_add(d * TOKENS * E::PAGED_BYTES));
-            }
-            let mut q = [L::splat(0.0); R];
-            for r in 0..R {
-                q[r] = L::splat(*queries.add(r * dim + d));
-            }
-            for c in 0..C {
-                let key = E::load::<L>(block.keys, d * TOKENS + 8 * (first + c));
-                for r in 0..R {
-                    own[r][c] = q[r].mul_add(key, own[r][c]);
-                }
-            }
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { add_steps::<L, E, R, C>(&mut own, steps, first == 0) };
     for r in 0..R {
         for c in 0..C {
             // SAFETY: 32 values a row.
             unsafe { own[r][c].store(scores.add(r).cast::<f32>().add(8 * (first + c))) };
+        }
+    }
+}
+
+/// Adds all steps to `C` registers a row, and asks for what lies `next`.
+///
+/// # Safety
+/// In every step there are `R` factors and `C` registers of elements.
+#[inline(always)]
+unsafe fn add_steps<L: Lanes, E: Element, const R: usize, const C: usize>(
+    sums: &mut [[L; C]; R],
+    steps: Steps,
+    ask: bool,
+) {
+    if L::ADDS_THREE_ROWS && R == 3 && C == 4 && E::BYTES == 2 {
+        // SAFETY: three rows of four registers of halves, and the caller's promise.
+        return unsafe { L::add_three_rows(sums.as_mut_ptr().cast(), steps) };
+    }
+    for i in 0..steps.count {
+        let offset = i * steps.step;
+        if E::PAGED && ask {
+            L::prefetch(steps.next.wrapping_add(offset));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut factor = [L::splat(0.0); R];
+            for r in 0..R {
+                factor[r] = L::splat(*steps.factors.add(r * steps.row + i));
+            }
+            for c in 0..C {
+                let element = E::load::<L>(steps.elements.add(offset), 8 * c);
+                for r in 0..R {
+                    sums[r][c] = factor[r].mul_add(element, sums[r][c]);
+                }
+            }
         }
     }
 }
@@ -351,7 +384,7 @@ unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
     let mut column = 0;
     // SAFETY: the caller's promise; columns stay below `dim`.
     unsafe {
-        while fits_at_once::<L, E>() && column + 32 <= dim {
+        while fits_at_once::<L, E, R>() && column + 32 <= dim {
             add_columns::<L, E, R, 4>(block, weights, tokens.clone(), shrinks, out, column);
             column += 32;
         }
@@ -431,22 +464,16 @@ unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
                 sums[r][c] = before.mul(L::splat(shrinks[r]));
             }
         }
-        for token in tokens {
-            if E::PAGED_BYTES > 0 && column.is_multiple_of(32) {
-                let offset = (token * dim + column) * E::PAGED_BYTES;
-                L::prefetch(block.next[1].wrapping_add(offset));
-            }
-            let mut weight = [L::splat(0.0); R];
-            for r in 0..R {
-                weight[r] = L::splat(weights[r][token]);
-            }
-            for c in 0..C {
-                let value = E::load::<L>(block.values, token * dim + column + 8 * c);
-                for r in 0..R {
-                    sums[r][c] = weight[r].mul_add(value, sums[r][c]);
-                }
-            }
-        }
+        let offset = (tokens.start * dim + column) * E::BYTES;
+        let steps = Steps {
+            count: tokens.len(),
+            factors: weights.as_ptr().cast::<f32>().add(tokens.start),
+            row: TOKENS,
+            elements: block.values.add(offset),
+            step: dim * E::BYTES,
+            next: block.next[1].wrapping_add(offset),
+        };
+        add_steps::<L, E, R, C>(&mut sums, steps, column.is_multiple_of(32));
         for r in 0..R {
             for c in 0..C {
                 sums[r][c].store(out.add(r * dim + column + 8 * c));

@@ -341,3 +341,61 @@ fn windows_softcaps_sinks_and_biases_give_the_same_bits_too() {
         check_bits::<17>(kind);
     }
 }
+
+/// Rows are taken in threes, twos and ones, by how many there are.
+#[test]
+fn a_head_does_not_know_how_many_share_its_keys() {
+    const DIM: usize = 64;
+    const CONTEXT: usize = 75;
+    for element in [KvElement::F16, KvElement::F32] {
+        let (pool, blocks, of) = pool::<DIM>(0..CONTEXT, element);
+        let run = |isa, heads: Range<usize>| {
+            let width = heads.len() * DIM;
+            let room = || AlignedBytes::zeroed("test", width * 4).unwrap();
+            let (q, out) = (room(), room());
+            // SAFETY: both have room for a row, and there is one thread.
+            unsafe {
+                let [q, out] = [&q, &out].map(|rows| Rows::new(rows.base().cast(), width, width));
+                let queries = heads.flat_map(|head| (0..DIM).map(move |d| value(head + 1, d)));
+                q.row_mut(0).copy_from_slice(&queries.collect::<Vec<_>>());
+                let attention = Attention {
+                    pool: &pool,
+                    of,
+                    q,
+                    out,
+                    head_dim: DIM,
+                    scale: 0.125,
+                    causal: true,
+                    window: None,
+                    softcap: None,
+                    sinks: None,
+                    bias: None,
+                    rotation: None,
+                };
+                let tile = QueryTile {
+                    row: 0,
+                    position: CONTEXT - 1,
+                    tokens: 1,
+                    context: CONTEXT,
+                    blocks: &blocks,
+                    first_page: 0,
+                };
+                attention.run(isa, tile, &mut Scratch::new(DIM, width / DIM));
+                out.row(0).to_vec()
+            }
+        };
+        let alone: Vec<f32> = (0..16)
+            .flat_map(|head| run(Isa::Scalar, head..head + 1))
+            .collect();
+        assert!(alone.iter().all(|v| v.is_finite()));
+        for isa in Isa::available() {
+            for heads in 1..=16 {
+                assert_eq!(
+                    run(isa, 0..heads),
+                    alone[..heads * DIM],
+                    "{isa} {element:?} {heads} heads"
+                );
+            }
+        }
+    }
+}
