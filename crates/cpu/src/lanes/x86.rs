@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 /// A register of AVX2, where there are `N` of them.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct X86<const N: usize>(__m256);
 
 pub type Avx2 = X86<16>;
