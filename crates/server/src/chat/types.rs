@@ -4,7 +4,7 @@ use super::conversation::Conversation;
 use super::history;
 use super::logprobs::ChatLogprobs;
 use crate::app::App;
-use crate::completions::PromptLogprobs;
+use crate::completions::{PromptLogprobs, PromptLogprobsInJson};
 use crate::constraints::ConstraintFields;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -140,6 +140,7 @@ pub struct ChatResponse {
     pub choices: Vec<ChatChoice>,
     pub usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PromptLogprobsInJson>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,

@@ -8,7 +8,7 @@ mod writer;
 
 pub use logprobs::{LOWEST, prompt_entry, text_of};
 pub use prompt::Prompts;
-pub use types::{CompletionRequest, CompletionResponse, PromptLogprobs};
+pub use types::{CompletionRequest, CompletionResponse, PromptLogprobs, PromptLogprobsInJson};
 
 use crate::answers::Answers;
 use crate::app::{App, seconds_since_1970};

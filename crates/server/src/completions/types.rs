@@ -112,6 +112,7 @@ pub struct CompletionChoice {
     pub stop_reason: Option<StopReason>,
     /// One entry per prompt token, by token id.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PromptLogprobsInJson>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
@@ -120,3 +121,6 @@ pub struct CompletionChoice {
 }
 
 pub type PromptLogprobs = Vec<Option<BTreeMap<u32, PromptToken>>>;
+
+/// The same as JSON has it, whose names are strings.
+pub type PromptLogprobsInJson = Vec<Option<BTreeMap<String, PromptToken>>>;

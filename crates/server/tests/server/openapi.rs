@@ -7,6 +7,30 @@ fn document(server: &Server) -> Value {
     server.get("/openapi.json").json()
 }
 
+/// The types that names of an object are said to have.
+fn name_types(value: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::Object(object) => {
+            found.extend(
+                object
+                    .get("propertyNames")
+                    .map(|names| names["type"].clone()),
+            );
+            object.values().for_each(|value| name_types(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| name_types(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn names_in_objects_are_strings() {
+    let mut found = Vec::new();
+    name_types(&document(&Server::start()), &mut found);
+    assert!(found.len() >= 2, "of prompt_logprobs: {found:?}");
+    assert!(found.iter().all(|name| name == "string"), "{found:?}");
+}
+
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
