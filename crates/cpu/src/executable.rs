@@ -218,8 +218,8 @@ impl CpuExecutable {
         let threads = threads.into_iter().map(PerThread::new).collect();
         Ok(CpuExecutable {
             isa,
-            quantized: QuantizedRows::new(bounds.tokens, columns, with_sums)?,
-            pair_rows: QuantizedRows::new(pairs, pair_columns, with_sums)?,
+            quantized: QuantizedRows::for_many(isa, bounds.tokens, columns, with_sums)?,
+            pair_rows: QuantizedRows::for_many(isa, pairs, pair_columns, with_sums)?,
             assignment_bytes: assignments.bytes(),
             assignments: PerThread::new(assignments),
             state: StepState::new(&bounds, groups.len()),

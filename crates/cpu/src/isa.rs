@@ -1,5 +1,8 @@
 //! Owns the choice of instruction set, made once at start. Every set gives bit for bit the same results.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 use std::fmt;
 
 /// Sets of another architecture do not exist, so that none can be chosen by mistake.
@@ -13,6 +16,9 @@ pub enum Isa {
     /// The same with AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// The same with AMX's tiles of bf16, which the system must have allowed.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     /// What every 64-bit ARM has.
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -47,6 +53,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vnni")
             {
                 sets.push(Isa::Avx512);
+                if amx::is_allowed() {
+                    sets.push(Isa::Amx);
+                }
             }
         }
         #[cfg(target_arch = "aarch64")]
@@ -71,6 +80,8 @@ impl Isa {
             Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => "amx",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
             #[cfg(target_arch = "aarch64")]
@@ -89,6 +100,8 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "AVX2+FMA+F16C",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => "AVX-512 VNNI+AMX",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "NEON",
             #[cfg(target_arch = "aarch64")]
@@ -126,7 +139,7 @@ macro_rules! for_each_isa {
                 $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::isa::Isa::Avx512 | $crate::isa::Isa::Amx => unsafe { avx512($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
                 $crate::isa::Isa::Neon
                 | $crate::isa::Isa::NeonDotprod

@@ -36,6 +36,8 @@ pub fn linear(dtype: DType, isa: Isa) -> &'static str {
         Isa::Avx2 => of_every_type!("avx2"),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => of_every_type!("avx512"),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => of_every_type!("amx"),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => of_every_type!("neon"),
         #[cfg(target_arch = "aarch64")]

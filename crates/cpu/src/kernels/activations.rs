@@ -5,12 +5,17 @@
 //! then moves by 0.05 on average and 3 to 4 % of the most likely tokens change (simulated, 2 x 500 tokens); with 15 bits
 //! this backend measures 0.0009 and 0.2 % at the worst of 4 x 500. ARCHITECTURE.md has the table.
 
+#[cfg(target_arch = "x86_64")]
+pub mod tiles;
+
 use super::order;
-use crate::isa::for_each_isa;
+use crate::isa::{Isa, for_each_isa};
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
 use mettle_plan::BackendError;
 use std::sync::Arc;
+#[cfg(target_arch = "x86_64")]
+use tiles::TileRows;
 
 /// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
 /// pointer a row; and blocks are 76 bytes, so that rows do not fall on the same lines of a cache.
@@ -44,6 +49,9 @@ pub struct QuantizedRows {
     data: Arc<AlignedBytes>,
     /// For types with 16 offsets a group: the sums of every 16 columns, 16 of them quantized as a block's first half.
     sums: Option<Arc<AlignedBytes>>,
+    /// The same rows and sums once more, where kernels multiply tiles.
+    #[cfg(target_arch = "x86_64")]
+    tiles: Option<Arc<[TileRows; 2]>>,
     /// The row of the data that is row 0 here.
     first: usize,
     rows: usize,
@@ -69,14 +77,50 @@ impl QuantizedRows {
                 true => Some(room(max_columns / GROUP)?),
                 false => None,
             },
+            #[cfg(target_arch = "x86_64")]
+            tiles: None,
             first: 0,
             rows,
             blocks_per_row,
         })
     }
 
+    /// The same with what `isa` takes many rows in.
+    pub fn for_many(
+        isa: Isa,
+        rows: usize,
+        max_columns: usize,
+        with_sums: bool,
+    ) -> Result<QuantizedRows, BackendError> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
+        let mut made = QuantizedRows::new(rows, max_columns, with_sums)?;
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Amx {
+            let groups = if with_sums { max_columns / GROUP } else { 0 };
+            made.tiles = Some(Arc::new([
+                TileRows::new(rows, made.blocks_per_row)?,
+                TileRows::new(rows, groups)?,
+            ]));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = isa;
+        Ok(made)
+    }
+
     pub fn bytes(&self) -> usize {
-        self.data.len() + self.sums.as_ref().map_or(0, |sums| sums.len())
+        #[cfg(target_arch = "x86_64")]
+        let tiles = self.tiles.iter().flat_map(|both| both.iter());
+        #[cfg(target_arch = "x86_64")]
+        let tiles: usize = tiles.map(TileRows::bytes).sum();
+        #[cfg(not(target_arch = "x86_64"))]
+        let tiles = 0;
+        self.data.len() + self.sums.as_ref().map_or(0, |sums| sums.len()) + tiles
+    }
+
+    /// The rows and their sums as tiles, if they were made for many, and the row of them that is row 0 here.
+    #[cfg(target_arch = "x86_64")]
+    pub fn tiles(&self) -> Option<(&[TileRows; 2], usize)> {
+        Some((self.tiles.as_deref()?, self.first))
     }
 
     /// The same rows from `first` on.
@@ -85,6 +129,8 @@ impl QuantizedRows {
         QuantizedRows {
             data: self.data.clone(),
             sums: self.sums.clone(),
+            #[cfg(target_arch = "x86_64")]
+            tiles: self.tiles.clone(),
             first: self.first + first,
             rows: self.rows - first,
             blocks_per_row: self.blocks_per_row,
@@ -96,6 +142,15 @@ impl QuantizedRows {
     /// # Safety
     /// No other thread touches row `to`, or writes row `from`, meanwhile.
     pub unsafe fn copy(&self, from: usize, to: usize, columns: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some((both, first)) = self.tiles() {
+            assert!(from < self.rows && to < self.rows);
+            let group = if self.sums.is_some() { GROUP } else { usize::MAX };
+            for (tiles, columns_each) in both.iter().zip([BLOCK, group]) {
+                // SAFETY: the caller's promise.
+                unsafe { tiles.copy(first + from, first + to, columns / columns_each) };
+            }
+        }
         let sums = (self.sums_at(from, columns), self.sums_at(to, columns));
         let (from, to) = (self.place(from, columns), self.place(to, columns));
         // SAFETY: `place` checked that both rows are inside; the caller's promise. They may be the same.
@@ -144,13 +199,13 @@ impl QuantizedRows {
 
     /// # Safety
     /// No other thread touches this row meanwhile.
-    pub unsafe fn quantize(&self, isa: crate::isa::Isa, row: usize, x: &[f32]) {
+    pub unsafe fn quantize(&self, isa: Isa, row: usize, x: &[f32]) {
         let first = self.place(row, x.len());
         // SAFETY: `place` checked that the row is inside; any bits are a block; nobody else touches it.
         let out = unsafe { std::slice::from_raw_parts_mut(first, x.len() / BLOCK) };
         quantize_row(isa, x, out);
         // SAFETY: the caller's promise.
-        unsafe { self.add_up(isa, row, x.len()) };
+        unsafe { self.finish(isa, row, x.len()) };
     }
 
     /// Quantizes column `order[j]` of `x` as column `j`.
@@ -159,7 +214,7 @@ impl QuantizedRows {
     /// As for `quantize`.
     pub unsafe fn quantize_in_order(
         &self,
-        isa: crate::isa::Isa,
+        isa: Isa,
         row: usize,
         x: &[f32],
         order: &[u32],
@@ -175,14 +230,30 @@ impl QuantizedRows {
             quantize_row(isa, &block, std::slice::from_mut(out));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.add_up(isa, row, order.len()) };
+        unsafe { self.finish(isa, row, order.len()) };
+    }
+
+    /// Makes what goes with a quantized row.
+    ///
+    /// # Safety
+    /// As for `quantize`.
+    unsafe fn finish(&self, isa: Isa, row: usize, columns: usize) {
+        // SAFETY: the caller's promise; rows have tiles where the processor has AVX-512.
+        unsafe {
+            self.add_up(isa, row, columns);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(([rows, sums], first)) = self.tiles() {
+                rows.write(first + row, self.row(row, columns));
+                sums.write(first + row, self.sums(row, columns));
+            }
+        }
     }
 
     /// Makes the sums of a quantized row.
     ///
     /// # Safety
     /// As for `quantize`.
-    unsafe fn add_up(&self, isa: crate::isa::Isa, row: usize, columns: usize) {
+    unsafe fn add_up(&self, isa: Isa, row: usize, columns: usize) {
         let Some(sums) = self.sums_at(row, columns) else {
             return;
         };

@@ -59,7 +59,7 @@ impl Room {
     /// Nobody writes row 0 of `x` meanwhile.
     pub unsafe fn split(&mut self, isa: Isa, x: &QuantizedRows, columns: usize) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(isa, Isa::Avx2 | Isa::Avx512) {
+        if matches!(isa, Isa::Avx2 | Isa::Avx512 | Isa::Amx) {
             // SAFETY: these are chosen only where the processor has them; the caller's promise.
             unsafe { self.0.split(x.row(0, columns), x.sums(0, columns)) };
         }
@@ -88,7 +88,9 @@ impl Linear<'_> {
             Isa::Scalar => unsafe { scalar::run(self, panels) },
             // SAFETY: the caller's promise; these are chosen only where the processor has them.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 => unsafe { x86::run(self, isa, panels, &mut room.0) },
+            Isa::Avx2 | Isa::Avx512 | Isa::Amx => unsafe {
+                x86::run(self, isa, panels, &mut room.0)
+            },
             // SAFETY: the same.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => unsafe {

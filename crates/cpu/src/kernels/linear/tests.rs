@@ -47,7 +47,7 @@ fn run_split(
     with_extras: bool,
     is_split: bool,
 ) -> Vec<u32> {
-    let quantized = QuantizedRows::new(rows, w.columns, true).unwrap();
+    let quantized = QuantizedRows::for_many(isa, rows, w.columns, true).unwrap();
     if w.takes_integers() {
         for row in 0..rows {
             // SAFETY: one thread.

@@ -1,5 +1,6 @@
 //! Products with AVX2 or AVX-512: few rows straight from the packed weights, many rows from panels widened into the cache.
 
+mod amx;
 mod both_halves;
 mod dense;
 mod direct;
@@ -22,6 +23,7 @@ use mettle_tensor::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use amx::TileRoom;
 use split_row::SplitRow;
 use tiled::WidePanel;
 
@@ -32,6 +34,7 @@ const AVX512_DIRECT_ROWS: usize = 8;
 /// What one thread works in.
 pub struct Room {
     wide: WidePanel,
+    tiles: TileRoom,
     split: SplitRow,
 }
 
@@ -40,12 +43,13 @@ impl Room {
     pub fn new(columns: usize) -> Result<Room, BackendError> {
         Ok(Room {
             wide: WidePanel::new()?,
+            tiles: TileRoom::new()?,
             split: SplitRow::new(columns)?,
         })
     }
 
     pub fn bytes(&self) -> usize {
-        self.wide.bytes() + self.split.bytes()
+        self.wide.bytes() + self.tiles.bytes() + self.split.bytes()
     }
 
     /// For `Input::One`.
@@ -93,10 +97,14 @@ unsafe fn quantized<W: Unpack>(
     let is_split = matches!(linear.input, Input::One(_));
     // SAFETY: the caller's promise.
     unsafe {
+        if isa == Isa::Amx && linear.rows > AVX512_DIRECT_ROWS {
+            let (tiles, first) = x.tiles().expect("many rows are made with tiles");
+            return amx::run::<W>(linear, tiles, first, panels, &mut room.tiles);
+        }
         match (isa, linear.rows) {
-            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
-            (Isa::Avx512, ..=AVX512_DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
-            (Isa::Avx512, _) => tiled::avx512::<W>(linear, x, panels, wide),
+            (Isa::Avx512 | Isa::Amx, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
+            (Isa::Avx512 | Isa::Amx, ..=AVX512_DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
+            (Isa::Avx512 | Isa::Amx, _) => tiled::avx512::<W>(linear, x, panels, wide),
             (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, x, split, panels),
             (Isa::Avx2, ..=AVX2_DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
             (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
@@ -116,7 +124,7 @@ unsafe fn dense<E: dense::DenseElement>(
     // SAFETY: the caller's promise.
     unsafe {
         match isa {
-            Isa::Avx512 => dense::avx512::<E>(linear, x, panels),
+            Isa::Avx512 | Isa::Amx => dense::avx512::<E>(linear, x, panels),
             Isa::Avx2 => dense::avx2::<E>(linear, x, panels),
             Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
         }

@@ -13,6 +13,7 @@ impl Affine8 {
 
 impl Layout for Affine8 {
     const DTYPE: DType = DType::Affine8;
+    const LARGEST: i32 = 128;
     const BLOCK_BYTES: usize = Affine8::VALUES + bytes::BYTES;
     const OFFSETS: usize = 1;
 

@@ -13,6 +13,7 @@ impl Iq4Nl {
 
 impl Layout for Iq4Nl {
     const DTYPE: DType = DType::IQ4_NL;
+    const LARGEST: i32 = 127;
     const BLOCK_BYTES: usize = Q4_0::BLOCK_BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

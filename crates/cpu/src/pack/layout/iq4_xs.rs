@@ -14,6 +14,7 @@ impl Iq4Xs {
 
 impl Layout for Iq4Xs {
     const DTYPE: DType = DType::IQ4_XS;
+    const LARGEST: i32 = 127;
     const HEADER: usize = 2 * PANEL;
     const BLOCK_BYTES: usize = Iq4Xs::NIBBLES + nibbles::BYTES;
 

@@ -51,6 +51,8 @@ use mettle_tensor::DType;
 /// rows as a block of the file has; it starts with what its blocks of 32 columns share.
 pub trait Layout {
     const DTYPE: DType;
+    /// The largest magnitude of an `integer`.
+    const LARGEST: i32;
     /// Bytes that the blocks of a group share, at its start.
     const HEADER: usize = 0;
     const BLOCK_BYTES: usize;

@@ -15,6 +15,7 @@ impl Mxfp4 {
 
 impl Layout for Mxfp4 {
     const DTYPE: DType = DType::MXFP4;
+    const LARGEST: i32 = 12;
     const BLOCK_BYTES: usize = Mxfp4::NIBBLES + nibbles::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

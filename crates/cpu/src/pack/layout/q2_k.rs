@@ -17,6 +17,7 @@ impl Q2K {
 
 impl Layout for Q2K {
     const DTYPE: DType = DType::Q2_K;
+    const LARGEST: i32 = 45; // 3 * 15
     const HEADER: usize = Q2K::MINS + 2 * CHUNK;
     const BLOCK_BYTES: usize = Q2K::SCALES + PANEL;
     const SCALES_GROUPS: bool = true;

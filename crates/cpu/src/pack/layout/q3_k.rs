@@ -14,6 +14,7 @@ impl Q3K {
 
 impl Layout for Q3K {
     const DTYPE: DType = DType::Q3_K;
+    const LARGEST: i32 = 128; // -4 * -32
     const HEADER: usize = 2 * PANEL;
     const BLOCK_BYTES: usize = Q3K::TRIPLES + triples::BYTES;
     const SCALES_GROUPS: bool = true;

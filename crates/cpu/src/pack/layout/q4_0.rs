@@ -12,6 +12,7 @@ impl Q4_0 {
 
 impl Layout for Q4_0 {
     const DTYPE: DType = DType::Q4_0;
+    const LARGEST: i32 = 8;
     const BLOCK_BYTES: usize = Q4_0::NIBBLES + nibbles::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

@@ -12,6 +12,7 @@ impl Q4_1 {
 
 impl Layout for Q4_1 {
     const DTYPE: DType = DType::Q4_1;
+    const LARGEST: i32 = 15;
     const BLOCK_BYTES: usize = Q4_1::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;
 

@@ -13,6 +13,7 @@ impl Q4K {
 
 impl Layout for Q4K {
     const DTYPE: DType = DType::Q4_K;
+    const LARGEST: i32 = 15;
     const HEADER: usize = 4 * PANEL;
     const BLOCK_BYTES: usize = Q4K::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;

@@ -14,6 +14,7 @@ impl Q5_0 {
 
 impl Layout for Q5_0 {
     const DTYPE: DType = DType::Q5_0;
+    const LARGEST: i32 = 16;
     const BLOCK_BYTES: usize = Q5_0::NIBBLES + nibbles::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

@@ -14,6 +14,7 @@ impl Q5_1 {
 
 impl Layout for Q5_1 {
     const DTYPE: DType = DType::Q5_1;
+    const LARGEST: i32 = 31;
     const BLOCK_BYTES: usize = Q5_1::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;
 

@@ -15,6 +15,7 @@ impl Q5K {
 
 impl Layout for Q5K {
     const DTYPE: DType = DType::Q5_K;
+    const LARGEST: i32 = 31;
     const HEADER: usize = Q4K::HEADER;
     const BLOCK_BYTES: usize = Q5K::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;

@@ -14,6 +14,7 @@ impl Q6K {
 
 impl Layout for Q6K {
     const DTYPE: DType = DType::Q6_K;
+    const LARGEST: i32 = 4096; // -32 * -128
     const HEADER: usize = 2 * PANEL;
     const BLOCK_BYTES: usize = Q6K::NIBBLES + nibbles::BYTES;
 

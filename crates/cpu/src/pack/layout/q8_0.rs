@@ -12,6 +12,7 @@ impl Q8_0 {
 
 impl Layout for Q8_0 {
     const DTYPE: DType = DType::Q8_0;
+    const LARGEST: i32 = 128;
     const BLOCK_BYTES: usize = Q8_0::VALUES + bytes::BYTES;
 
     fn pack(blocks: &[&[u8]; PANEL], out: &mut [u8]) {

@@ -14,6 +14,7 @@ impl Zero4 {
 
 impl Layout for Zero4 {
     const DTYPE: DType = DType::Zero4;
+    const LARGEST: i32 = 15;
     const BLOCK_BYTES: usize = Zero4::NIBBLES + nibbles::BYTES;
     const OFFSETS: usize = 1;
 

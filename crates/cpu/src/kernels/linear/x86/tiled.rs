@@ -332,7 +332,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
 
 /// Asks for what a tile's sums are added to and written to: rows lie far apart, where nothing reads ahead.
 #[inline(always)]
-fn ask_for_output(linear: &Linear<'_>, panel: usize, row: usize) {
+pub fn ask_for_output(linear: &Linear<'_>, panel: usize, row: usize) {
     for rows in [Some(linear.out), linear.residual].into_iter().flatten() {
         let at = rows.address(row, panel * PANEL);
         // SAFETY: a prefetch does not fault; every processor with these kernels has it.

@@ -1,0 +1,599 @@
+//! Many rows with AMX: tiles multiply 16 rows with a block of 16 outputs, AVX-512 applies scales and offsets.
+//!
+//! Activations are sums of two bf16 (`TileRows`); a weight is one, or two where it has more than eight bits. Tiles add in f32, in an
+//! order of their own, and nothing is rounded: all products are whole numbers, and no sum of some of a block's reaches 2^24. Where
+//! those of whole activations would, products with the high parts (all multiples of 128) and with the low ones have a tile each,
+//! and their sum is rounded once, as the integer would be that it stands for.
+
+use super::pieces::nibbles;
+use super::registers::{Register, Sixteen};
+use super::tiled::ask_for_output;
+use super::unpack::Unpack;
+use super::for_each_eight;
+use crate::kernels::activations::tiles::{self, Factors, TileRows};
+use crate::kernels::linear::Linear;
+use crate::memory::AlignedBytes;
+use crate::pack::layout::Layout;
+use crate::pack::{BLOCK, PANEL};
+use mettle_plan::BackendError;
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows of a tile.
+const TILE: usize = 16;
+
+/// Rows and panels that are multiplied together: half of all tiles that are loaded serve two products.
+const ROWS: usize = 2 * TILE;
+const PANELS: usize = 2;
+
+/// Blocks that are multiplied before any is scaled. Their results wait in the first-level cache, beside these weights: with
+/// six the whole took 1.5 times as long.
+const CHUNK: usize = 2;
+
+/// Blocks of a group, for all types whose groups are scaled or have offsets.
+const GROUP: usize = 256 / BLOCK;
+
+/// Bytes of activations that all panels of an item pass over: they should stay in the second-level cache.
+const CACHE: usize = 1 << 20;
+
+/// Rows of them at the most: weights are widened once for so many.
+const MOST_ROWS: usize = 512;
+
+/// Values of a tile of results.
+const RESULTS: usize = TILE * PANEL;
+
+/// The largest integer of an activation, and of its high part's multiples of 128.
+const ACTIVATION: i64 = 16_256;
+const HIGH: i64 = 127;
+
+/// Whole numbers that f32 adds up exactly.
+const EXACT: i64 = 1 << 24;
+
+/// Tiles of results that a type's products take.
+const fn sums_of<W: Layout>() -> usize {
+    let largest = W::LARGEST as i64 * BLOCK as i64;
+    assert!(largest * HIGH < EXACT);
+    if largest * ACTIVATION < EXACT { 1 } else { 2 }
+}
+
+/// bf16 that a type's integers are the sum of.
+const fn parts_of<W: Layout>() -> usize {
+    if W::LARGEST <= 256 { 1 } else { 2 }
+}
+
+/// A block of a panel, or the offsets of a group.
+#[repr(C, align(64))]
+struct WideBlock {
+    /// Parts of the weights, as tiles: two columns of 16 outputs a row.
+    parts: [[u32; TILE * PANEL]; 2],
+    scales: [f32; PANEL],
+    offsets: [f32; PANEL],
+}
+
+/// What one thread works in.
+pub struct TileRoom {
+    /// `[CHUNK][PANELS]`, then the offsets of a group.
+    blocks: AlignedBytes,
+    /// `[CHUNK][ROWS / TILE][PANELS][sums]`, then what a group's offsets come to.
+    results: AlignedBytes,
+    /// `[row][PANELS]`.
+    sums: AlignedBytes,
+    /// The same of a group so far, without its scales.
+    products: AlignedBytes,
+}
+
+impl TileRoom {
+    pub fn new() -> Result<TileRoom, BackendError> {
+        let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
+        let sums = MOST_ROWS * PANELS * size_of::<[f32; PANEL]>();
+        let results = (2 * CHUNK + 1) * ROWS / TILE * PANELS * RESULTS;
+        Ok(TileRoom {
+            blocks: room((CHUNK + 1) * PANELS * size_of::<WideBlock>())?,
+            results: room(results * size_of::<f32>())?,
+            sums: room(sums)?,
+            products: room(sums)?,
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        let parts = [&self.blocks, &self.results, &self.sums, &self.products];
+        parts.iter().map(|part| part.len()).sum()
+    }
+
+    fn block(&self, b: usize, panel: usize) -> *mut WideBlock {
+        assert!(b <= CHUNK && panel < PANELS);
+        let block = b * PANELS + panel;
+        self.blocks.base().cast::<WideBlock>().wrapping_add(block)
+    }
+
+    fn results(&self) -> *mut f32 {
+        self.results.base().cast()
+    }
+
+    /// Those of a group's offsets.
+    fn offset_results(&self) -> *mut f32 {
+        self.results().wrapping_add(result_at::<2>(CHUNK, 0, 0))
+    }
+
+    /// What belongs to a row, counted from the first of those at once, and a panel: of `sums` or `products`.
+    fn of_row(&self, room: &AlignedBytes, row: usize, panel: usize) -> *mut f32 {
+        assert!(row + TILE <= MOST_ROWS && panel < PANELS);
+        let place = row * PANELS + panel;
+        room.base().cast::<f32>().wrapping_add(place * PANEL)
+    }
+}
+
+/// Where the results of block `b` lie for a tile of rows and a panel.
+#[inline(always)]
+const fn result_at<const SUMS: usize>(b: usize, tile: usize, panel: usize) -> usize {
+    ((b * (ROWS / TILE) + tile) * PANELS + panel) * SUMS * RESULTS
+}
+
+/// Values from a row's sums to the next row's.
+const SUMS_OF_ROW: usize = PANELS * PANEL;
+
+/// # Safety
+/// As for `Linear::run`; the processor has what `Isa::Amx` stands for, and the rows are there as `tiles`, from row `first` on.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub unsafe fn run<W: Unpack>(
+    linear: &Linear<'_>,
+    tiles: &[TileRows; 2],
+    first: usize,
+    panels: Range<usize>,
+    room: &mut TileRoom,
+) {
+    const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP && GROUP.is_multiple_of(CHUNK)) };
+    let blocks = linear.weights.columns / BLOCK;
+    let at_once = CACHE / (blocks.max(1) * tiles::BLOCK_BYTES) / ROWS * ROWS;
+    let at_once = at_once.clamp(2 * ROWS, MOST_ROWS);
+    let pass = Pass {
+        linear,
+        tiles,
+        first,
+        room,
+    };
+    // SAFETY: the caller's promise; passes stay inside the rows, panels and blocks that there are.
+    unsafe {
+        configure();
+        for row in (0..linear.rows).step_by(at_once) {
+            let rows = row..linear.rows.min(row + at_once);
+            for panel in panels.clone().step_by(PANELS) {
+                let panels = panel..panels.end.min(panel + PANELS);
+                for b in (0..blocks).step_by(CHUNK) {
+                    let blocks = b..blocks.min(b + CHUNK);
+                    pass.widen::<W>(panels.clone(), blocks.clone());
+                    pass.ask_for_next::<W>(panels.clone(), blocks.end);
+                    pass.all_rows::<W>(rows.clone(), panels.clone(), blocks);
+                }
+            }
+        }
+        release();
+    }
+}
+
+/// A product under way, for one thread.
+struct Pass<'a> {
+    linear: &'a Linear<'a>,
+    tiles: &'a [TileRows; 2],
+    first: usize,
+    room: &'a TileRoom,
+}
+
+// SAFETY: for every block below: the caller of `run` promised that the rows are there and that the processor has the instructions.
+impl Pass<'_> {
+    /// A group of a panel, and one of its blocks.
+    #[inline(always)]
+    fn packed<W: Unpack>(&self, panel: usize, b: usize) -> (*const u8, *const u8) {
+        let groups = self.linear.weights.panel(panel);
+        let (g, j) = (b / W::GROUP_BLOCKS, b % W::GROUP_BLOCKS);
+        let group = &groups[g * W::GROUP_BYTES..(g + 1) * W::GROUP_BYTES];
+        (group.as_ptr(), group[W::HEADER + j * W::BLOCK_BYTES..].as_ptr())
+    }
+
+    /// Makes tiles of some blocks, and of their group's offsets where it ends.
+    #[inline(always)]
+    unsafe fn widen<W: Unpack>(&self, panels: Range<usize>, blocks: Range<usize>) {
+        type R = Sixteen;
+        // SAFETY: as above; the blocks are whole.
+        unsafe {
+            for (p, panel) in panels.enumerate() {
+                for (i, b) in blocks.clone().enumerate() {
+                    let (group, block) = self.packed::<W>(panel, b);
+                    let out = self.room.block(i, p);
+                    for_each_eight!(C, {
+                        let w = W::eight::<R, C>(block);
+                        for v in 0..4 {
+                            let (high, low) = match parts_of::<W>() {
+                                1 => (w[v], R::zero()),
+                                _ => tiles::halves(w[v]),
+                            };
+                            let place = PANEL * (4 * C + v);
+                            let at = |part: usize| (&raw mut (*out).parts[part][place]).cast();
+                            _mm512_store_si512(at(0), tiles::to_brain_halves(high));
+                            if parts_of::<W>() == 2 {
+                                _mm512_store_si512(at(1), tiles::to_brain_halves(low));
+                            }
+                        }
+                    });
+                    R::store(W::scales::<R>(group, block), (&raw mut (*out).scales).cast());
+                    if W::OFFSETS == 1 {
+                        let offsets = W::offsets::<R>(group, block);
+                        R::store(offsets, (&raw mut (*out).offsets).cast());
+                    }
+                }
+                if W::OFFSETS == 16 && blocks.end.is_multiple_of(GROUP) {
+                    let (group, _) = self.packed::<W>(panel, blocks.start);
+                    // Rows of the tile that no offset has are zeros from the start.
+                    let out = self.room.block(CHUNK, p);
+                    for c in 0..2 {
+                        let w = nibbles::<R>(group.add(W::NIBBLES_OF_OFFSETS), c);
+                        for v in 0..4 {
+                            let at = (&raw mut (*out).parts[0][PANEL * (4 * c + v)]).cast();
+                            _mm512_store_si512(at, tiles::to_brain_halves(w[v]));
+                        }
+                    }
+                    R::store(W::offset_units::<R>(group), (&raw mut (*out).scales).cast());
+                }
+            }
+        }
+    }
+
+    /// Asks for what is widened next: nothing else reads that far ahead.
+    #[inline(always)]
+    fn ask_for_next<W: Unpack>(&self, panels: Range<usize>, b: usize) {
+        let is_inside = b * BLOCK < self.linear.weights.columns;
+        for panel in panels.clone() {
+            // Behind the last blocks come the next panels, if there are any: they are only asked for.
+            let next = match is_inside {
+                true => self.packed::<W>(panel, b).1,
+                false => {
+                    let panel = self.linear.weights.panel(panel);
+                    panel.as_ptr().wrapping_add(PANELS * panel.len())
+                }
+            };
+            for line in (0..CHUNK * W::BLOCK_BYTES).step_by(64) {
+                // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast()) };
+            }
+        }
+    }
+
+    /// Adds the products of the widened blocks with all of these rows to their sums, and finishes them after the last.
+    #[inline(always)]
+    unsafe fn all_rows<W: Unpack>(
+        &self,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        blocks: Range<usize>,
+    ) {
+        let [x, x_sums] = self.tiles;
+        let sums = const { sums_of::<W>() };
+        let is_last = blocks.end * BLOCK == self.linear.weights.columns;
+        let ends_group = blocks.end.is_multiple_of(GROUP);
+        for row in rows.clone().step_by(ROWS) {
+            let count = ROWS.min(rows.end - row);
+            let part = Part {
+                tiles: count.div_ceil(TILE),
+                panels: panels.len(),
+                blocks: blocks.len(),
+            };
+            if is_last {
+                for row in row..row + count {
+                    ask_for_output(self.linear, panels.start, row);
+                }
+            }
+            let at = self.first + row;
+            let inputs = x.block(at, blocks.start);
+            let (weights, results) = (self.room.block(0, 0), self.room.results());
+            // SAFETY: as above; 32 rows are there, and room for as many results.
+            unsafe {
+                match (sums, const { parts_of::<W>() }) {
+                    (1, _) => part.multiply::<1, 1>(weights, inputs, x.stride(), results),
+                    (_, 1) => part.multiply::<2, 1>(weights, inputs, x.stride(), results),
+                    _ => part.multiply::<2, 2>(weights, inputs, x.stride(), results),
+                }
+                if W::OFFSETS == 16 && ends_group {
+                    let (weights, results) = (self.room.block(CHUNK, 0), self.room.offset_results());
+                    let inputs = x_sums.block(at, blocks.start / GROUP);
+                    let part = Part { blocks: 1, ..part };
+                    part.multiply::<1, 1>(weights, inputs, x_sums.stride(), results);
+                }
+                for tile in 0..part.tiles {
+                    let at = at + tile * TILE;
+                    let offset_factors = match W::OFFSETS == 16 && ends_group {
+                        true => x_sums.factors(at, blocks.start / GROUP),
+                        false => std::ptr::null_mut(),
+                    };
+                    for panel in 0..part.panels {
+                        let unit = Unit {
+                            room: self.room,
+                            tile,
+                            panel,
+                            row: row - rows.start + tile * TILE,
+                            blocks: blocks.clone(),
+                            factors: x.factors(at, blocks.start),
+                            factors_of_block: x.rows(),
+                            offset_factors,
+                        };
+                        match (sums, W::OFFSETS, W::SCALES_GROUPS) {
+                            (1, 0, false) => unit.add::<1, 0>(),
+                            (1, 1, _) => unit.add::<1, 1>(),
+                            (_, 0, false) => unit.add::<2, 0>(),
+                            (_, 1, _) => unit.add::<2, 1>(),
+                            (_, 0, _) => unit.add_to_group::<0>(),
+                            _ => unit.add_to_group::<16>(),
+                        }
+                        if is_last {
+                            let count = TILE.min(count - tile * TILE);
+                            let first = row + tile * TILE;
+                            self.finish(unit.row, first..first + count, panel, panels.start + panel);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the sums of some rows, the first of which is `place` among those at once.
+    #[inline(always)]
+    unsafe fn finish(&self, place: usize, rows: Range<usize>, p: usize, panel: usize) {
+        for (i, row) in rows.enumerate() {
+            let sums = self.room.of_row(&self.room.sums, place, p);
+            // SAFETY: as above; nobody else touches these columns.
+            unsafe {
+                let sums = sums.add(i * SUMS_OF_ROW).cast::<[f32; PANEL]>();
+                self.linear.store(panel * PANEL, row, &*sums);
+            }
+        }
+    }
+}
+
+/// Loads, clears, multiplies or stores a tile, named by its number. They are all the compiler ever does with tiles: none is saved.
+macro_rules! tile {
+    (load $t:literal, $from:expr, $stride:expr) => {
+        asm!(
+            concat!("tileloadd tmm", $t, ", [{from} + {stride}]"),
+            from = in(reg) $from, stride = in(reg) $stride, options(nostack, preserves_flags, readonly),
+        )
+    };
+    (clear $t:literal) => {
+        asm!(concat!("tilezero tmm", $t), options(nostack, preserves_flags, nomem))
+    };
+    (multiply $to:literal, $a:literal, $b:literal) => {
+        asm!(
+            concat!("tdpbf16ps tmm", $to, ", tmm", $a, ", tmm", $b),
+            options(nostack, preserves_flags, nomem),
+        )
+    };
+    (store $t:literal, $to:expr) => {
+        asm!(
+            concat!("tilestored [{to} + {stride}], tmm", $t),
+            to = in(reg) $to, stride = in(reg) 64_usize, options(nostack, preserves_flags),
+        )
+    };
+}
+
+/// Gives all tiles their size. Until `release` no other function may use them.
+#[inline(always)]
+unsafe fn configure() {
+    #[repr(C, align(64))]
+    struct Palette {
+        number: u8,
+        start_row: u8,
+        reserved: [u8; 14],
+        row_bytes: [u16; 16],
+        rows: [u8; 16],
+    }
+    const ALL: Palette = Palette {
+        number: 1,
+        start_row: 0,
+        reserved: [0; 14],
+        row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+        rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+    };
+    // SAFETY: the processor has tiles, and this process may use them.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &ALL, options(nostack, preserves_flags, readonly)) }
+}
+
+/// Lets go of all tiles, which the system then need not save.
+#[inline(always)]
+unsafe fn release() {
+    // SAFETY: the processor has tiles.
+    unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) }
+}
+
+/// How many there are of each in what is multiplied together.
+#[derive(Clone, Copy)]
+struct Part {
+    tiles: usize,
+    panels: usize,
+    blocks: usize,
+}
+
+impl Part {
+    /// Multiplies blocks of weights, which lie as in the room, with tiles of rows: results for each.
+    ///
+    /// # Safety
+    /// The rows are there, and room for the results; tiles are configured.
+    #[inline(always)]
+    unsafe fn multiply<const SUMS: usize, const PARTS: usize>(
+        self,
+        weights: *const WideBlock,
+        x: *const u8,
+        stride: usize,
+        results: *mut f32,
+    ) {
+        macro_rules! unit {
+            ($weights:literal, $low:literal, $to:expr) => {
+                tile!(clear 0);
+                tile!(multiply 0, 4, $weights);
+                if PARTS == 2 {
+                    tile!(multiply 0, 4, $low);
+                }
+                if SUMS == 2 {
+                    tile!(clear 1);
+                    tile!(multiply 1, 5, $weights);
+                    if PARTS == 2 {
+                        tile!(multiply 1, 5, $low);
+                    }
+                    tile!(store 0, $to);
+                    tile!(store 1, $to.add(RESULTS));
+                } else {
+                    tile!(multiply 0, 5, $weights);
+                    tile!(store 0, $to);
+                }
+            };
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            for b in 0..self.blocks {
+                let weights = weights.add(b * PANELS);
+                for t in 0..self.tiles {
+                    let x = x.add(t * TILE * stride + b * tiles::BLOCK_BYTES);
+                    let to = results.add(result_at::<SUMS>(b, t, 0));
+                    tile!(load 4, x, stride);
+                    tile!(load 5, x.add(64), stride);
+                    if t == 0 {
+                        tile!(load 6, &raw const (*weights).parts[0], 64_usize);
+                        if PARTS == 2 {
+                            tile!(load 2, &raw const (*weights).parts[1], 64_usize);
+                        }
+                    }
+                    unit!(6, 2, to);
+                    if self.panels == 1 {
+                        continue;
+                    }
+                    let to = results.add(result_at::<SUMS>(b, t, 1));
+                    if t == 0 {
+                        let weights = weights.add(1);
+                        tile!(load 7, &raw const (*weights).parts[0], 64_usize);
+                        if PARTS == 2 {
+                            tile!(load 3, &raw const (*weights).parts[1], 64_usize);
+                        }
+                    }
+                    unit!(7, 3, to);
+                }
+            }
+        }
+    }
+}
+
+/// What is to be scaled: the results of a tile of rows and a panel.
+struct Unit<'a> {
+    room: &'a TileRoom,
+    tile: usize,
+    panel: usize,
+    /// Where the first row's sums are.
+    row: usize,
+    blocks: Range<usize>,
+    factors: *const Factors,
+    /// From a block's factors to the next one's.
+    factors_of_block: usize,
+    offset_factors: *const Factors,
+}
+
+impl Unit<'_> {
+    /// Block `i`'s result of a row.
+    #[inline(always)]
+    unsafe fn result<const SUMS: usize>(&self, i: usize, m: usize) -> __m512 {
+        let at = result_at::<SUMS>(i, self.tile, self.panel);
+        let results = self.room.results().wrapping_add(at);
+        // SAFETY: the caller's promise: there are 16 rows of results.
+        unsafe {
+            let result = _mm512_load_ps(results.add(m * PANEL));
+            if SUMS == 1 {
+                return result;
+            }
+            // Rounded once, as integers are that become floats.
+            _mm512_add_ps(result, _mm512_load_ps(results.add(RESULTS + m * PANEL)))
+        }
+    }
+
+    /// Adds scaled blocks to the sums.
+    ///
+    /// # Safety
+    /// Results, weights, factors and sums of 16 rows are there; the processor has AVX-512.
+    #[inline(always)]
+    unsafe fn add<const SUMS: usize, const OFFSETS: usize>(&self) {
+        let sums = self.room.of_row(&self.room.sums, self.row, self.panel);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut total = [_mm512_setzero_ps(); TILE];
+            if self.blocks.start > 0 {
+                for m in 0..TILE {
+                    total[m] = _mm512_load_ps(sums.add(m * SUMS_OF_ROW));
+                }
+            }
+            for i in 0..self.blocks.len() {
+                let w = &*self.room.block(i, self.panel);
+                let scale = _mm512_load_ps(w.scales.as_ptr());
+                let offset = _mm512_load_ps(w.offsets.as_ptr());
+                let factors = self.factors.add(i * self.factors_of_block);
+                for m in 0..TILE {
+                    let [x_scale, x_sum] = *factors.add(m);
+                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x_scale));
+                    total[m] = _mm512_fmadd_ps(self.result::<SUMS>(i, m), scale, total[m]);
+                    if OFFSETS == 1 {
+                        total[m] = _mm512_fmadd_ps(offset, _mm512_set1_ps(x_sum), total[m]);
+                    }
+                }
+            }
+            for m in 0..TILE {
+                _mm512_store_ps(sums.add(m * SUMS_OF_ROW), total[m]);
+            }
+        }
+    }
+
+    /// The same where the products of a group are scaled at its end.
+    ///
+    /// # Safety
+    /// As for `add`.
+    #[inline(always)]
+    unsafe fn add_to_group<const OFFSETS: usize>(&self) {
+        let products = self.room.of_row(&self.room.products, self.row, self.panel);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut group = [_mm512_setzero_ps(); TILE];
+            if !self.blocks.start.is_multiple_of(GROUP) {
+                for m in 0..TILE {
+                    group[m] = _mm512_load_ps(products.add(m * SUMS_OF_ROW));
+                }
+            }
+            for i in 0..self.blocks.len() {
+                let factors = self.factors.add(i * self.factors_of_block);
+                for m in 0..TILE {
+                    let x_scale = _mm512_set1_ps((*factors.add(m))[0]);
+                    group[m] = _mm512_fmadd_ps(self.result::<2>(i, m), x_scale, group[m]);
+                }
+            }
+            if !self.blocks.end.is_multiple_of(GROUP) {
+                for m in 0..TILE {
+                    _mm512_store_ps(products.add(m * SUMS_OF_ROW), group[m]);
+                }
+                return;
+            }
+            let sums = self.room.of_row(&self.room.sums, self.row, self.panel);
+            let w = &*self.room.block(0, self.panel);
+            let scale = _mm512_load_ps(w.scales.as_ptr());
+            let units = &*self.room.block(CHUNK, self.panel);
+            let units = _mm512_load_ps(units.scales.as_ptr());
+            let at = result_at::<1>(0, self.tile, self.panel);
+            let offsets = self.room.offset_results().wrapping_add(at);
+            for m in 0..TILE {
+                let mut total = match self.blocks.end == GROUP {
+                    true => _mm512_setzero_ps(),
+                    false => _mm512_load_ps(sums.add(m * SUMS_OF_ROW)),
+                };
+                total = _mm512_fmadd_ps(group[m], scale, total);
+                if OFFSETS == 16 {
+                    let x_scale = _mm512_set1_ps((*self.offset_factors.add(m))[0]);
+                    let units = _mm512_mul_ps(units, x_scale);
+                    let dot = _mm512_load_ps(offsets.add(m * PANEL));
+                    total = _mm512_fmadd_ps(dot, units, total);
+                }
+                _mm512_store_ps(sums.add(m * SUMS_OF_ROW), total);
+            }
+        }
+    }
+}
