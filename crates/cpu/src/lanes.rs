@@ -87,6 +87,24 @@ pub trait Lanes: Copy {
     /// Whether [`Lanes::add_three_rows`] is there.
     const ADDS_THREE_ROWS: bool = false;
 
+    /// Adds `steps` to 32 sums each of `R` rows, `row` values apart, that start as zeros or as so much of what they are, with
+    /// registers [twice as wide](Lanes::IS_WIDE). `HALVES`: elements are halves. `ASKS`: for what is next.
+    ///
+    /// # Safety
+    /// There are `R` rows of sums, and in every step as many factors and 32 elements.
+    #[inline(always)]
+    unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
+        _sums: *mut f32,
+        _row: usize,
+        _start: Option<[f32; R]>,
+        _steps: Steps,
+    ) {
+        unreachable!("only called where it is said to be there");
+    }
+
+    /// Whether [`Lanes::add_wide`] is there, with 32 registers.
+    const IS_WIDE: bool = false;
+
     /// All lanes.
     #[inline(always)]
     fn to_array(self) -> [f32; 8] {

@@ -1,4 +1,4 @@
-//! Owns eight f32 in a register of AVX2.
+//! Owns eight f32 in a register of AVX2, and sums in registers of AVX-512.
 
 use super::{Lanes, Steps};
 use std::arch::x86_64::*;
@@ -9,13 +9,15 @@ use std::arch::x86_64::*;
 pub struct X86<const N: usize>(__m256);
 
 pub type Avx2 = X86<16>;
-/// The same instructions: AVX-512 has twice as many registers.
+/// The same instructions: AVX-512 has twice as many registers. Where all the time goes, they are twice as wide: some processors
+/// have two units for those, others gain nothing and lose nothing.
 pub type Avx512 = X86<32>;
 
 // SAFETY: for every block below: chosen where the processor has AVX2, FMA and F16C, see `Lanes`.
 impl<const N: usize> Lanes for X86<N> {
     const REGISTERS: usize = N;
     const ADDS_THREE_ROWS: bool = N == 16;
+    const IS_WIDE: bool = N == 32;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -80,6 +82,18 @@ impl<const N: usize> Lanes for X86<N> {
     unsafe fn add_three_rows(sums: *mut [Self; 4], steps: Steps) {
         // SAFETY: as above, and the caller's promise.
         unsafe { add_three_rows(sums.cast(), steps) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
+        sums: *mut f32,
+        row: usize,
+        start: Option<[f32; R]>,
+        steps: Steps,
+    ) {
+        assert!(Self::IS_WIDE);
+        // SAFETY: it is AVX-512's, and the caller's promise.
+        unsafe { add_wide::<R, HALVES, ASKS>(sums, row, start, steps) }
     }
 
     #[inline(always)]
@@ -251,5 +265,53 @@ unsafe fn add_three_rows(sums: *mut [[__m256; 4]; 3], steps: Steps) {
             options(readonly, nostack),
         );
         *sums = [a, b, c];
+    }
+}
+
+/// # Safety
+/// As for [`Lanes::add_wide`]; the processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f")]
+unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
+    sums: *mut f32,
+    row: usize,
+    start: Option<[f32; R]>,
+    steps: Steps,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut all = [[_mm512_setzero_ps(); 2]; R];
+        if let Some(start) = start {
+            for r in 0..R {
+                for c in 0..2 {
+                    let before = _mm512_loadu_ps(sums.add(r * row + 16 * c));
+                    all[r][c] = _mm512_mul_ps(before, _mm512_set1_ps(start[r]));
+                }
+            }
+        }
+        for i in 0..steps.count {
+            let elements = steps.elements.add(i * steps.step);
+            if ASKS {
+                _mm_prefetch::<_MM_HINT_T1>(steps.next.wrapping_add(i * steps.step).cast());
+            }
+            let mut element = [_mm512_setzero_ps(); 2];
+            for c in 0..2 {
+                element[c] = match HALVES {
+                    true => _mm512_cvtph_ps(_mm256_loadu_si256(elements.add(32 * c).cast())),
+                    false => _mm512_loadu_ps(elements.add(64 * c).cast()),
+                };
+            }
+            for r in 0..R {
+                let factor = _mm512_set1_ps(*steps.factors.add(r * steps.row + i));
+                for c in 0..2 {
+                    all[r][c] = _mm512_fmadd_ps(factor, element[c], all[r][c]);
+                }
+            }
+        }
+        for r in 0..R {
+            for c in 0..2 {
+                _mm512_storeu_ps(sums.add(r * row + 16 * c), all[r][c]);
+            }
+        }
     }
 }

@@ -96,10 +96,22 @@ impl<E> Block<E> {
 }
 
 /// Runs the body for groups of three rows and for those left, whose number is `$r` there. Four are two pairs: a row alone waits
-/// for itself.
+/// for itself. Wide registers have room for the sums of twelve or six.
 macro_rules! for_groups {
     ($rows:expr, $row:ident, $r:ident => $body:block) => {{
         let mut $row = 0;
+        if L::IS_WIDE && MOST >= 12 {
+            while $row + 12 <= $rows {
+                const $r: usize = 12;
+                $body
+                $row += $r;
+            }
+            while $row + 6 <= $rows {
+                const $r: usize = 6;
+                $body
+                $row += $r;
+            }
+        }
         while $row + 3 <= $rows && $rows - $row != 4 {
             const $r: usize = 3;
             $body
@@ -293,7 +305,10 @@ unsafe fn add_keys<L: Lanes, E: Element, const R: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if fits_at_once::<L, E, R>() {
+        if L::IS_WIDE {
+            let steps = steps_of_keys(block, queries, 0);
+            add_wide::<L, E, R, true>(scores.cast(), TOKENS, None, steps);
+        } else if fits_at_once::<L, E, R>() {
             add_some_keys::<L, E, R, FOURS>(block, queries, 0, scores);
         } else {
             add_some_keys::<L, E, R, { FOURS / 2 }>(block, queries, 0, scores);
@@ -313,15 +328,7 @@ unsafe fn add_some_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
     first: usize,
     scores: *mut [f32; TOKENS],
 ) {
-    let offset = 8 * first * E::BYTES;
-    let steps = Steps {
-        count: block.dim,
-        factors: queries,
-        row: block.dim,
-        elements: block.keys.wrapping_add(offset),
-        step: TOKENS * E::BYTES,
-        next: block.next[0].wrapping_add(offset),
-    };
+    let steps = steps_of_keys(block, queries, first);
     let mut own = [[L::splat(0.0); C]; R];
     // SAFETY: the caller's promise.
     unsafe { add_steps::<L, E, R, C>(&mut own, steps, first == 0) };
@@ -329,6 +336,42 @@ unsafe fn add_some_keys<L: Lanes, E: Element, const R: usize, const C: usize>(
         for c in 0..C {
             // SAFETY: 32 values a row.
             unsafe { own[r][c].store(scores.add(r).cast::<f32>().add(8 * (first + c))) };
+        }
+    }
+}
+
+/// Over a row of keys each, from register `first` on.
+#[inline(always)]
+fn steps_of_keys<E: Element>(block: &Block<E>, queries: *const f32, first: usize) -> Steps {
+    let offset = 8 * first * E::BYTES;
+    Steps {
+        count: block.dim,
+        factors: queries,
+        row: block.dim,
+        elements: block.keys.wrapping_add(offset),
+        step: TOKENS * E::BYTES,
+        next: block.next[0].wrapping_add(offset),
+    }
+}
+
+/// `Lanes::add_wide` over elements as they are stored.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn add_wide<L: Lanes, E: Element, const R: usize, const ASKS: bool>(
+    sums: *mut f32,
+    row: usize,
+    start: Option<[f32; R]>,
+    steps: Steps,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (E::BYTES, E::PAGED && ASKS) {
+            (2, true) => L::add_wide::<R, true, true>(sums, row, start, steps),
+            (2, false) => L::add_wide::<R, true, false>(sums, row, start, steps),
+            (_, true) => L::add_wide::<R, false, true>(sums, row, start, steps),
+            (_, false) => L::add_wide::<R, false, false>(sums, row, start, steps),
         }
     }
 }
@@ -384,6 +427,11 @@ unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
     let mut column = 0;
     // SAFETY: the caller's promise; columns stay below `dim`.
     unsafe {
+        while L::IS_WIDE && column + 32 <= dim {
+            let steps = steps_of_values(block, weights, tokens.clone(), column);
+            add_wide::<L, E, R, true>(out.add(column), dim, Some(shrinks), steps);
+            column += 32;
+        }
         while fits_at_once::<L, E, R>() && column + 32 <= dim {
             add_columns::<L, E, R, 4>(block, weights, tokens.clone(), shrinks, out, column);
             column += 32;
@@ -441,6 +489,25 @@ unsafe fn narrow<L: Lanes, E: Element>(block: &Block<E>, token: usize) -> [f32; 
     values
 }
 
+/// Over some tokens' values, from a column on.
+#[inline(always)]
+fn steps_of_values<E: Element, const R: usize>(
+    block: &Block<E>,
+    weights: &[[f32; TOKENS]; R],
+    tokens: Range<usize>,
+    column: usize,
+) -> Steps {
+    let offset = (tokens.start * block.dim + column) * E::BYTES;
+    Steps {
+        count: tokens.len(),
+        factors: weights.as_ptr().cast::<f32>().wrapping_add(tokens.start),
+        row: TOKENS,
+        elements: block.values.wrapping_add(offset),
+        step: block.dim * E::BYTES,
+        next: block.next[1].wrapping_add(offset),
+    }
+}
+
 /// `C` registers of columns from `column` on.
 ///
 /// # Safety
@@ -464,15 +531,7 @@ unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
                 sums[r][c] = before.mul(L::splat(shrinks[r]));
             }
         }
-        let offset = (tokens.start * dim + column) * E::BYTES;
-        let steps = Steps {
-            count: tokens.len(),
-            factors: weights.as_ptr().cast::<f32>().add(tokens.start),
-            row: TOKENS,
-            elements: block.values.add(offset),
-            step: dim * E::BYTES,
-            next: block.next[1].wrapping_add(offset),
-        };
+        let steps = steps_of_values(block, weights, tokens, column);
         add_steps::<L, E, R, C>(&mut sums, steps, column.is_multiple_of(32));
         for r in 0..R {
             for c in 0..C {

@@ -23,21 +23,20 @@ use std::ops::Range;
 /// Rows of a tile.
 const TILE: usize = 16;
 
-/// Rows and panels that are multiplied together: half of all tiles that are loaded serve two products.
-const ROWS: usize = 2 * TILE;
-const PANELS: usize = 2;
+/// Panels that are multiplied with a tile of rows while it is there.
+const PANELS: usize = 4;
 
-/// Blocks that are multiplied before any is scaled. Their results wait in the first-level cache, beside these weights: with
-/// six the whole took 1.5 times as long.
+/// Blocks that are multiplied before any is scaled. Their results wait in the first-level cache, beside these weights.
 const CHUNK: usize = 2;
 
 /// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
 
 /// Bytes of activations that all panels of an item pass over: they should stay in the second-level cache.
-const CACHE: usize = 1 << 20;
+const CACHE: usize = 640 << 10;
 
-/// Rows of them at the most: weights are widened once for so many.
+/// Rows of them: weights are widened once for so many.
+const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 512;
 
 /// Values of a tile of results.
@@ -75,7 +74,7 @@ struct WideBlock {
 pub struct TileRoom {
     /// `[CHUNK][PANELS]`, then the offsets of a group.
     blocks: AlignedBytes,
-    /// `[CHUNK][ROWS / TILE][PANELS][sums]`, then what a group's offsets come to.
+    /// `[CHUNK][PANELS][sums]`, then what a group's offsets come to.
     results: AlignedBytes,
     /// `[row][PANELS]`.
     sums: AlignedBytes,
@@ -87,7 +86,7 @@ impl TileRoom {
     pub fn new() -> Result<TileRoom, BackendError> {
         let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
         let sums = MOST_ROWS * PANELS * size_of::<[f32; PANEL]>();
-        let results = (2 * CHUNK + 1) * ROWS / TILE * PANELS * RESULTS;
+        let results = (2 * CHUNK + 1) * PANELS * RESULTS;
         Ok(TileRoom {
             blocks: room((CHUNK + 1) * PANELS * size_of::<WideBlock>())?,
             results: room(results * size_of::<f32>())?,
@@ -113,7 +112,7 @@ impl TileRoom {
 
     /// Those of a group's offsets.
     fn offset_results(&self) -> *mut f32 {
-        self.results().wrapping_add(result_at::<2>(CHUNK, 0, 0))
+        self.results().wrapping_add(result_at::<2>(CHUNK, 0))
     }
 
     /// What belongs to a row, counted from the first of those at once, and a panel: of `sums` or `products`.
@@ -124,10 +123,10 @@ impl TileRoom {
     }
 }
 
-/// Where the results of block `b` lie for a tile of rows and a panel.
+/// Where the results of a block and a panel lie.
 #[inline(always)]
-const fn result_at<const SUMS: usize>(b: usize, tile: usize, panel: usize) -> usize {
-    ((b * (ROWS / TILE) + tile) * PANELS + panel) * SUMS * RESULTS
+const fn result_at<const SUMS: usize>(b: usize, panel: usize) -> usize {
+    (b * PANELS + panel) * SUMS * RESULTS
 }
 
 /// Values from a row's sums to the next row's.
@@ -145,8 +144,8 @@ pub unsafe fn run<W: Unpack>(
 ) {
     const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP && GROUP.is_multiple_of(CHUNK)) };
     let blocks = linear.weights.columns / BLOCK;
-    let at_once = CACHE / (blocks.max(1) * tiles::BLOCK_BYTES) / ROWS * ROWS;
-    let at_once = at_once.clamp(2 * ROWS, MOST_ROWS);
+    let at_once = CACHE / (blocks.max(1) * tiles::BLOCK_BYTES) / TILE * TILE;
+    let at_once = at_once.clamp(LEAST_ROWS, MOST_ROWS);
     let pass = Pass {
         linear,
         tiles,
@@ -158,8 +157,10 @@ pub unsafe fn run<W: Unpack>(
         configure();
         for row in (0..linear.rows).step_by(at_once) {
             let rows = row..linear.rows.min(row + at_once);
-            for panel in panels.clone().step_by(PANELS) {
-                let panels = panel..panels.end.min(panel + PANELS);
+            // Five are three and two: one alone would have the rows to itself.
+            let some = panels.len().div_ceil(panels.len().div_ceil(PANELS).max(1)).max(1);
+            for panel in panels.clone().step_by(some) {
+                let panels = panel..panels.end.min(panel + some);
                 for b in (0..blocks).step_by(CHUNK) {
                     let blocks = b..blocks.min(b + CHUNK);
                     pass.widen::<W>(panels.clone(), blocks.clone());
@@ -202,17 +203,12 @@ impl Pass<'_> {
                     let (group, block) = self.packed::<W>(panel, b);
                     let out = self.room.block(i, p);
                     for_each_eight!(C, {
-                        let w = W::eight::<R, C>(block);
-                        for v in 0..4 {
-                            let (high, low) = match parts_of::<W>() {
-                                1 => (w[v], R::zero()),
-                                _ => tiles::halves(w[v]),
-                            };
-                            let place = PANEL * (4 * C + v);
-                            let at = |part: usize| (&raw mut (*out).parts[part][place]).cast();
-                            _mm512_store_si512(at(0), tiles::to_brain_halves(high));
-                            if parts_of::<W>() == 2 {
-                                _mm512_store_si512(at(1), tiles::to_brain_halves(low));
+                        let parts = eight::<W, C>(block);
+                        for part in 0..parts_of::<W>() {
+                            for v in 0..4 {
+                                let place = PANEL * (4 * C + v);
+                                let at = (&raw mut (*out).parts[part][place]).cast();
+                                _mm512_store_si512(at, parts[part][v]);
                             }
                         }
                     });
@@ -249,7 +245,7 @@ impl Pass<'_> {
                 true => self.packed::<W>(panel, b).1,
                 false => {
                     let panel = self.linear.weights.panel(panel);
-                    panel.as_ptr().wrapping_add(PANELS * panel.len())
+                    panel.as_ptr().wrapping_add(panels.len() * panel.len())
                 }
             };
             for line in (0..CHUNK * W::BLOCK_BYTES).step_by(64) {
@@ -271,64 +267,56 @@ impl Pass<'_> {
         let sums = const { sums_of::<W>() };
         let is_last = blocks.end * BLOCK == self.linear.weights.columns;
         let ends_group = blocks.end.is_multiple_of(GROUP);
-        for row in rows.clone().step_by(ROWS) {
-            let count = ROWS.min(rows.end - row);
+        for row in rows.clone().step_by(TILE) {
+            let count = TILE.min(rows.end - row);
             let part = Part {
-                tiles: count.div_ceil(TILE),
                 panels: panels.len(),
                 blocks: blocks.len(),
             };
             if is_last {
                 for row in row..row + count {
-                    ask_for_output(self.linear, panels.start, row);
+                    (panels.clone()).for_each(|panel| ask_for_output(self.linear, panel, row));
                 }
             }
             let at = self.first + row;
             let inputs = x.block(at, blocks.start);
             let (weights, results) = (self.room.block(0, 0), self.room.results());
-            // SAFETY: as above; 32 rows are there, and room for as many results.
+            // SAFETY: as above; 16 rows are there, and room for as many results.
             unsafe {
                 match (sums, const { parts_of::<W>() }) {
                     (1, _) => part.multiply::<1, 1>(weights, inputs, x.stride(), results),
                     (_, 1) => part.multiply::<2, 1>(weights, inputs, x.stride(), results),
                     _ => part.multiply::<2, 2>(weights, inputs, x.stride(), results),
                 }
+                let mut offset_factors: *const Factors = std::ptr::null();
                 if W::OFFSETS == 16 && ends_group {
                     let (weights, results) = (self.room.block(CHUNK, 0), self.room.offset_results());
-                    let inputs = x_sums.block(at, blocks.start / GROUP);
+                    let group = blocks.start / GROUP;
                     let part = Part { blocks: 1, ..part };
+                    let inputs = x_sums.block(at, group);
                     part.multiply::<1, 1>(weights, inputs, x_sums.stride(), results);
+                    offset_factors = x_sums.factors(at, group);
                 }
-                for tile in 0..part.tiles {
-                    let at = at + tile * TILE;
-                    let offset_factors = match W::OFFSETS == 16 && ends_group {
-                        true => x_sums.factors(at, blocks.start / GROUP),
-                        false => std::ptr::null_mut(),
+                for panel in 0..part.panels {
+                    let unit = Unit {
+                        room: self.room,
+                        panel,
+                        row: row - rows.start,
+                        blocks: blocks.clone(),
+                        factors: x.factors(at, blocks.start),
+                        factors_of_block: x.rows(),
+                        offset_factors,
                     };
-                    for panel in 0..part.panels {
-                        let unit = Unit {
-                            room: self.room,
-                            tile,
-                            panel,
-                            row: row - rows.start + tile * TILE,
-                            blocks: blocks.clone(),
-                            factors: x.factors(at, blocks.start),
-                            factors_of_block: x.rows(),
-                            offset_factors,
-                        };
-                        match (sums, W::OFFSETS, W::SCALES_GROUPS) {
-                            (1, 0, false) => unit.add::<1, 0>(),
-                            (1, 1, _) => unit.add::<1, 1>(),
-                            (_, 0, false) => unit.add::<2, 0>(),
-                            (_, 1, _) => unit.add::<2, 1>(),
-                            (_, 0, _) => unit.add_to_group::<0>(),
-                            _ => unit.add_to_group::<16>(),
-                        }
-                        if is_last {
-                            let count = TILE.min(count - tile * TILE);
-                            let first = row + tile * TILE;
-                            self.finish(unit.row, first..first + count, panel, panels.start + panel);
-                        }
+                    match (sums, W::OFFSETS, W::SCALES_GROUPS) {
+                        (1, 0, false) => unit.add::<1, 0>(),
+                        (1, 1, _) => unit.add::<1, 1>(),
+                        (_, 0, false) => unit.add::<2, 0>(),
+                        (_, 1, _) => unit.add::<2, 1>(),
+                        (_, 0, _) => unit.add_to_group::<0>(),
+                        _ => unit.add_to_group::<16>(),
+                    }
+                    if is_last {
+                        self.finish(unit.row, row..row + count, panel, panels.start + panel);
                     }
                 }
             }
@@ -347,6 +335,54 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// Columns `8C..8C + 8` of a block as bf16, in the pairs that activations are in: the high parts, and the low ones where there
+/// are any.
+///
+/// # Safety
+/// As for `Unpack::eight`.
+#[inline(always)]
+unsafe fn eight<W: Unpack, const C: usize>(block: *const u8) -> [[__m512i; 4]; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut parts = [[Sixteen::zero(); 4]; 2];
+        if let Some((at, _)) = W::NIBBLES {
+            let values = _mm512_loadu_si512(const { &nibbles_as_brain_halves::<W>() }.as_ptr().cast());
+            let nibbles = Sixteen::chunk(block.add(at), C);
+            // Only the lowest five bits of an index count, and values are there twice.
+            parts[0] = [
+                _mm512_permutexvar_epi16(nibbles, values),
+                _mm512_permutexvar_epi16(_mm512_srli_epi16::<8>(nibbles), values),
+                _mm512_permutexvar_epi16(_mm512_srli_epi16::<4>(nibbles), values),
+                _mm512_permutexvar_epi16(_mm512_srli_epi16::<12>(nibbles), values),
+            ];
+            return parts;
+        }
+        let integers = W::eight::<Sixteen, C>(block);
+        for v in 0..4 {
+            let (high, low) = match parts_of::<W>() {
+                1 => (integers[v], integers[v]),
+                _ => tiles::halves(integers[v]),
+            };
+            parts[0][v] = tiles::to_brain_halves(high);
+            parts[1][v] = tiles::to_brain_halves(low);
+        }
+        parts
+    }
+}
+
+/// What 4-bit values stand for, twice.
+const fn nibbles_as_brain_halves<W: Unpack>() -> [u16; 32] {
+    let mut table = [0; 32];
+    if let Some((_, values)) = W::NIBBLES {
+        let mut i = 0;
+        while i < 32 {
+            table[i] = ((values[i % 16] as f32).to_bits() >> 16) as u16;
+            i += 1;
+        }
+    }
+    table
 }
 
 /// Loads, clears, multiplies or stores a tile, named by its number. They are all the compiler ever does with tiles: none is saved.
@@ -406,13 +442,12 @@ unsafe fn release() {
 /// How many there are of each in what is multiplied together.
 #[derive(Clone, Copy)]
 struct Part {
-    tiles: usize,
     panels: usize,
     blocks: usize,
 }
 
 impl Part {
-    /// Multiplies blocks of weights, which lie as in the room, with tiles of rows: results for each.
+    /// Multiplies blocks of weights, which lie as in the room, with a tile of rows: results for each.
     ///
     /// # Safety
     /// The rows are there, and room for the results; tiles are configured.
@@ -424,55 +459,32 @@ impl Part {
         stride: usize,
         results: *mut f32,
     ) {
-        macro_rules! unit {
-            ($weights:literal, $low:literal, $to:expr) => {
-                tile!(clear 0);
-                tile!(multiply 0, 4, $weights);
-                if PARTS == 2 {
-                    tile!(multiply 0, 4, $low);
-                }
-                if SUMS == 2 {
-                    tile!(clear 1);
-                    tile!(multiply 1, 5, $weights);
-                    if PARTS == 2 {
-                        tile!(multiply 1, 5, $low);
-                    }
-                    tile!(store 0, $to);
-                    tile!(store 1, $to.add(RESULTS));
-                } else {
-                    tile!(multiply 0, 5, $weights);
-                    tile!(store 0, $to);
-                }
-            };
-        }
         // SAFETY: the caller's promise.
         unsafe {
             for b in 0..self.blocks {
-                let weights = weights.add(b * PANELS);
-                for t in 0..self.tiles {
-                    let x = x.add(t * TILE * stride + b * tiles::BLOCK_BYTES);
-                    let to = results.add(result_at::<SUMS>(b, t, 0));
-                    tile!(load 4, x, stride);
-                    tile!(load 5, x.add(64), stride);
-                    if t == 0 {
-                        tile!(load 6, &raw const (*weights).parts[0], 64_usize);
-                        if PARTS == 2 {
-                            tile!(load 2, &raw const (*weights).parts[1], 64_usize);
-                        }
-                    }
-                    unit!(6, 2, to);
-                    if self.panels == 1 {
+                let x = x.add(b * tiles::BLOCK_BYTES);
+                tile!(load 4, x, stride);
+                tile!(load 5, x.add(64), stride);
+                for panel in 0..self.panels {
+                    let weights = weights.add(b * PANELS + panel);
+                    let to = results.add(result_at::<SUMS>(b, panel));
+                    tile!(load 6, &raw const (*weights).parts[0], 64_usize);
+                    tile!(clear 0);
+                    tile!(multiply 0, 4, 6);
+                    if SUMS == 1 {
+                        tile!(multiply 0, 5, 6);
+                        tile!(store 0, to);
                         continue;
                     }
-                    let to = results.add(result_at::<SUMS>(b, t, 1));
-                    if t == 0 {
-                        let weights = weights.add(1);
-                        tile!(load 7, &raw const (*weights).parts[0], 64_usize);
-                        if PARTS == 2 {
-                            tile!(load 3, &raw const (*weights).parts[1], 64_usize);
-                        }
+                    tile!(clear 1);
+                    tile!(multiply 1, 5, 6);
+                    if PARTS == 2 {
+                        tile!(load 7, &raw const (*weights).parts[1], 64_usize);
+                        tile!(multiply 0, 4, 7);
+                        tile!(multiply 1, 5, 7);
                     }
-                    unit!(7, 3, to);
+                    tile!(store 0, to);
+                    tile!(store 1, to.add(RESULTS));
                 }
             }
         }
@@ -482,7 +494,6 @@ impl Part {
 /// What is to be scaled: the results of a tile of rows and a panel.
 struct Unit<'a> {
     room: &'a TileRoom,
-    tile: usize,
     panel: usize,
     /// Where the first row's sums are.
     row: usize,
@@ -497,7 +508,7 @@ impl Unit<'_> {
     /// Block `i`'s result of a row.
     #[inline(always)]
     unsafe fn result<const SUMS: usize>(&self, i: usize, m: usize) -> __m512 {
-        let at = result_at::<SUMS>(i, self.tile, self.panel);
+        let at = result_at::<SUMS>(i, self.panel);
         let results = self.room.results().wrapping_add(at);
         // SAFETY: the caller's promise: there are 16 rows of results.
         unsafe {
@@ -578,7 +589,7 @@ impl Unit<'_> {
             let scale = _mm512_load_ps(w.scales.as_ptr());
             let units = &*self.room.block(CHUNK, self.panel);
             let units = _mm512_load_ps(units.scales.as_ptr());
-            let at = result_at::<1>(0, self.tile, self.panel);
+            let at = result_at::<1>(0, self.panel);
             let offsets = self.room.offset_results().wrapping_add(at);
             for m in 0..TILE {
                 let mut total = match self.blocks.end == GROUP {

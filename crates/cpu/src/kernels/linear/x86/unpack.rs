@@ -42,6 +42,9 @@ pub trait Unpack: Layout {
     /// As for `eight`.
     unsafe fn bytes<R: Register, const C: usize>(block: *const u8) -> Pair<R>;
 
+    /// For types that have 4-bit values and no others: where they lie in a block, and what each stands for.
+    const NIBBLES: Option<(usize, [i8; 16])> = None;
+
     /// Whether each half of the columns of a block of `BYTES` has a sub-scale.
     const SUB_SCALED: bool = false;
 
@@ -87,6 +90,10 @@ pub trait Unpack: Layout {
     unsafe fn eight<R: Register, const C: usize>(block: *const u8) -> Columns<R>;
 }
 
+/// 4-bit values that stand for themselves, and those that stand for eight less.
+const UNSIGNED: [i8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const EIGHT_LESS: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
+
 /// Values as unsigned bytes that are so much higher.
 const fn raised(values: &[i8; 16], by: u8) -> [i8; 16] {
     let mut raised = *values;
@@ -107,6 +114,7 @@ macro_rules! unpack {
         eight: |$block:ident, $c:ident| $eight:expr,
         bytes: $bits:literal less $less:literal $(times $times:literal)? |$bb:ident, $bc:ident| $bytes:expr,
         $(sub_scale: |$sb:ident, $sh:ident| $sub_scale:expr,)?
+        $(nibbles: $nibbles:expr, $values:expr,)?
     }) => {
         impl Unpack for $type {
             const BYTES: ByteValues = ByteValues {
@@ -120,6 +128,8 @@ macro_rules! unpack {
                 // SAFETY: the caller's promise.
                 unsafe { $bytes }
             }
+
+            $(const NIBBLES: Option<(usize, [i8; 16])> = Some(($nibbles, $values));)?
 
             $(const SUB_SCALED: bool = true;
 
@@ -162,6 +172,7 @@ unpack!(Q4_0, R {
     scales: |_, block| R::halves(block),
     eight: |block, C| widen_signed::<R>(minus::<R>(nibble_pair::<R>(block.add(Q4_0::NIBBLES), C), 8)),
     bytes: 4 less 8 |block, C| nibble_pair::<R>(block.add(Q4_0::NIBBLES), C),
+    nibbles: Q4_0::NIBBLES, EIGHT_LESS,
 });
 
 unpack!(Q4_1, R {
@@ -169,6 +180,7 @@ unpack!(Q4_1, R {
     offsets: |_, block| R::halves(block.add(2 * PANEL)),
     eight: |block, C| nibbles::<R>(block.add(Q4_1::NIBBLES), C),
     bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Q4_1::NIBBLES), C),
+    nibbles: Q4_1::NIBBLES, UNSIGNED,
 });
 
 unpack!(Q5_0, R {
@@ -208,6 +220,7 @@ unpack!(Zero4, R {
     },
     eight: |block, C| nibbles::<R>(block.add(Zero4::NIBBLES), C),
     bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Zero4::NIBBLES), C),
+    nibbles: Zero4::NIBBLES, UNSIGNED,
 });
 
 unpack!(Q2K, R {
@@ -253,6 +266,7 @@ unpack!(Q4K, R {
     },
     eight: |block, C| nibbles::<R>(block.add(Q4K::NIBBLES), C),
     bytes: 4 less 0 |block, C| nibble_pair::<R>(block.add(Q4K::NIBBLES), C),
+    nibbles: Q4K::NIBBLES, UNSIGNED,
 });
 
 unpack!(Q5K, R {
@@ -279,6 +293,7 @@ unpack!(Iq4Nl, R {
         widen_signed::<R>(look_up::<R>(&iq4_nl::VALUES, numbers))
     },
     bytes: 8 less 128 |block, C| look_up::<R>(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair::<R>(block.add(Iq4Nl::NIBBLES), C)),
+    nibbles: Iq4Nl::NIBBLES, iq4_nl::VALUES,
 });
 
 unpack!(Iq4Xs, R {
@@ -288,6 +303,7 @@ unpack!(Iq4Xs, R {
         widen_signed::<R>(look_up::<R>(&iq4_nl::VALUES, numbers))
     },
     bytes: 8 less 128 |block, C| look_up::<R>(const { &raised(&iq4_nl::VALUES, 128) }, nibble_pair::<R>(block.add(Iq4Xs::NIBBLES), C)),
+    nibbles: Iq4Xs::NIBBLES, iq4_nl::VALUES,
 });
 
 unpack!(Mxfp4, R {
@@ -297,4 +313,5 @@ unpack!(Mxfp4, R {
         widen_signed::<R>(look_up::<R>(&mxfp4::DOUBLED, numbers))
     },
     bytes: 5 less 16 |block, C| look_up::<R>(const { &raised(&mxfp4::DOUBLED, 16) }, nibble_pair::<R>(block.add(Mxfp4::NIBBLES), C)),
+    nibbles: Mxfp4::NIBBLES, mxfp4::DOUBLED,
 });
