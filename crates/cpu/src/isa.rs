@@ -72,6 +72,14 @@ impl Isa {
         sets
     }
 
+    /// Whether many rows are multiplied as tiles.
+    pub fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self == Isa::Amx;
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// A short name, as it stands in the names of kernels.
     pub fn name(self) -> &'static str {
         match self {

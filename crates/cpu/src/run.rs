@@ -28,6 +28,10 @@ const ITEM_BYTES: usize = 96 << 10;
 /// Items of such a phase for each thread at the most.
 const MOST_ITEMS_PER_THREAD: usize = 16;
 
+/// Rows of an item where tiles are multiplied: so many keep the cost of widening weights for them small. Activations take
+/// more room than weights there, and are best read by one core.
+const TILE_ROWS: usize = 64;
+
 /// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
 const DENSE_PANELS: usize = 8;
 
@@ -388,6 +392,13 @@ impl<'a> Run<'a> {
                 }
             }
         };
+        if isa.has_tiles()
+            && product.rows >= self.threads * TILE_ROWS
+            && parts.iter().all(|p| p.takes_integers())
+        {
+            // SAFETY: the caller's promise.
+            return unsafe { self.linear_by_rows(product, parts, first_column, scratch, walk) };
+        }
         let ThreadScratch {
             quantized: own,
             linear: room,
@@ -475,6 +486,58 @@ impl<'a> Run<'a> {
                     unsafe { linear.run(isa, from - first_panel..to - first_panel, room) };
                 }
                 first_panel = end;
+                first_column += part.rows;
+            }
+        })
+    }
+
+    /// The same, an item for some rows: they are made and multiplied by one thread.
+    ///
+    /// # Safety
+    /// See `all_calls`.
+    unsafe fn linear_by_rows(
+        &self,
+        product: Product<'_>,
+        parts: &[PackedMatrix],
+        first_column: usize,
+        scratch: &mut ThreadScratch,
+        walk: &mut Walk<'_>,
+    ) -> bool {
+        let isa = self.cpu.isa;
+        let items = self.items(product.rows / TILE_ROWS);
+        walk.phase(items, |item| {
+            let rows = share(product.rows, item, items);
+            for row in rows.clone() {
+                // SAFETY: the input is finished, or made here by the thread that has its row.
+                unsafe {
+                    if let Some(norm) = product.norm {
+                        self.norm(norm, row, product.x.row_mut(row));
+                    }
+                    let x = product.x.row(row);
+                    match &parts[0].order {
+                        None => self.cpu.quantized.quantize(isa, row, x),
+                        Some(order) => self.cpu.quantized.quantize_in_order(isa, row, x, order),
+                    }
+                }
+            }
+            let input = self.cpu.quantized.rows_behind(rows.start);
+            let mut first_column = first_column;
+            for part in parts {
+                let of_part = |all: Rows| {
+                    let columns = all.columns(first_column, part.rows);
+                    columns.rows_behind(rows.start)
+                };
+                let bias = product.bias;
+                let linear = Linear {
+                    weights: part,
+                    input: Input::Quantized(&input),
+                    bias: bias.map(|b| &b[first_column..first_column + part.rows]),
+                    residual: product.residual.map(of_part),
+                    out: of_part(product.out),
+                    rows: rows.len(),
+                };
+                // SAFETY: the rows are this item's; see `all_calls`.
+                unsafe { linear.run(isa, 0..part.panels(), &mut scratch.linear) };
                 first_column += part.rows;
             }
         })
