@@ -1,7 +1,8 @@
 //! Owns the choice of a backend: which devices are tried, in what order, and what is said of those that are not there.
 
 use crate::config::{Device, Settings};
-use mettle_cpu::CpuBackend;
+use mettle_bench::ceilings::IntegerLoop;
+use mettle_cpu::{CpuBackend, Isa};
 use mettle_cuda::CudaGpu;
 use mettle_gpu::{Gpu, GpuBackend, GpuError, Precision, device_bytes};
 use mettle_metal::MetalGpu;
@@ -10,6 +11,14 @@ use mettle_tensor::TensorSource;
 
 /// Room that kernels, pipelines and the driver take besides what is counted.
 const DEVICE_MARGIN: u64 = 512 << 20;
+
+/// What the CPU backend multiplies integers with, where that is not registers.
+pub fn integer_loop(isa: Isa) -> Option<IntegerLoop> {
+    isa.tile_loop().map(|run| IntegerLoop {
+        run,
+        operations_per_step: 2 * 16 * 32 * 16,
+    })
+}
 
 /// A backend that is there, and why it comes at this place.
 pub struct Candidate {

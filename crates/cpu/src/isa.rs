@@ -80,6 +80,16 @@ impl Isa {
         false
     }
 
+    /// Multiplies tiles, so many times 16 rows with 32 columns of 16 outputs, as exactly as kernels do and without anything else:
+    /// for measuring what they could do at the most. None if there are no tiles.
+    pub fn tile_loop(self) -> Option<fn(usize)> {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_tiles() && amx::is_allowed() {
+            return Some(crate::kernels::linear::multiply_tiles);
+        }
+        None
+    }
+
     /// A short name, as it stands in the names of kernels.
     pub fn name(self) -> &'static str {
         match self {

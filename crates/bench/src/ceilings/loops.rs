@@ -8,7 +8,19 @@ const CHUNK: usize = 32;
 /// Numbers in a vector.
 const LANES: usize = 8;
 
-pub const FLOPS_PER_STEP: usize = 2 * CHAINS * LANES;
+/// In a step of [`multiply_add`].
+pub fn flops_per_step() -> usize {
+    2 * CHAINS * lanes()
+}
+
+/// Numbers in a vector of the widest kind.
+fn lanes() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        return 2 * LANES;
+    }
+    LANES
+}
 
 /// Integers of 16 bits in a vector of the widest kind.
 const INTEGERS: usize = 32;
@@ -39,9 +51,15 @@ pub fn sum(words: &[u64], streams: usize) -> u64 {
 /// `steps` times a multiply-add in each lane of each chain; gives a number that depends on them all.
 pub fn multiply_add(steps: usize, factor: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has AVX2 and FMA.
-        return unsafe { avx2::multiply_add(steps, factor) };
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has it.
+            return unsafe { avx512::multiply_add(steps, factor) };
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has AVX2 and FMA.
+            return unsafe { avx2::multiply_add(steps, factor) };
+        }
     }
     let mut chains = [[1.0_f32; LANES]; CHAINS];
     for _ in 0..steps {
@@ -92,6 +110,20 @@ fn fused(value: f32, factor: f32) -> f32 {
 mod avx512 {
     use super::CHAINS;
     use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f")]
+    pub fn multiply_add(steps: usize, factor: f32) -> f32 {
+        let factor = _mm512_set1_ps(factor);
+        let half = _mm512_set1_ps(0.5);
+        let mut chains = [_mm512_set1_ps(1.0); CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm512_fmadd_ps(*chain, factor, half);
+            }
+        }
+        let sums = chains.map(|chain| _mm512_reduce_add_ps(chain));
+        sums.into_iter().sum()
+    }
 
     #[target_feature(enable = "avx512f,avx512vnni")]
     pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
@@ -199,8 +231,8 @@ mod tests {
     #[test]
     fn every_lane_of_every_chain_is_computed() {
         // 1 -> 1 * 0.5 + 0.5 stays 1.
-        assert_eq!(multiply_add(10, 0.5), (CHAINS * LANES) as f32);
-        assert_eq!(multiply_add(1, 2.5), (CHAINS * LANES) as f32 * 3.0);
+        assert_eq!(multiply_add(10, 0.5), (CHAINS * lanes()) as f32);
+        assert_eq!(multiply_add(1, 2.5), (CHAINS * lanes()) as f32 * 3.0);
         for steps in [0, 1, 3] {
             let products = (steps * CHAINS * INTEGERS) as i32;
             assert_eq!(integer_multiply_add(steps, 5), 25 * products);

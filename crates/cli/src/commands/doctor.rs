@@ -5,7 +5,7 @@ use super::bench::latency::prepare;
 use super::settings;
 use crate::args::DoctorArgs;
 use crate::config::{Settings, engine_flags};
-use crate::device::candidates;
+use crate::device::{candidates, integer_loop};
 use crate::session;
 use crate::terminal::{bytes, note};
 use mettle_bench::ceilings::Ceilings;
@@ -65,8 +65,9 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let backends = backends(&settings);
     let candidate = candidates(&settings)?.swap_remove(0);
     let chosen = format!("{} ({})", candidate.backend.describe(), candidate.reason);
-    let one_thread = Ceilings::measure(1);
-    let all_threads = Ceilings::measure(settings.threads);
+    let integers = integer_loop(settings.cpu_isa);
+    let one_thread = Ceilings::measure(1, integers);
+    let all_threads = Ceilings::measure(settings.threads, integers);
     let (decode, no_model) = match cached_model(&settings)? {
         Ok(model) => (Some(decode(&model, &settings, &all_threads)?), None),
         Err(advice) => (None, Some(advice)),

@@ -145,7 +145,11 @@ impl QuantizedRows {
         #[cfg(target_arch = "x86_64")]
         if let Some((both, first)) = self.tiles() {
             assert!(from < self.rows && to < self.rows);
-            let group = if self.sums.is_some() { GROUP } else { usize::MAX };
+            let group = if self.sums.is_some() {
+                GROUP
+            } else {
+                usize::MAX
+            };
             for (tiles, columns_each) in both.iter().zip([BLOCK, group]) {
                 // SAFETY: the caller's promise.
                 unsafe { tiles.copy(first + from, first + to, columns / columns_each) };
@@ -212,13 +216,7 @@ impl QuantizedRows {
     ///
     /// # Safety
     /// As for `quantize`.
-    pub unsafe fn quantize_in_order(
-        &self,
-        isa: Isa,
-        row: usize,
-        x: &[f32],
-        order: &[u32],
-    ) {
+    pub unsafe fn quantize_in_order(&self, isa: Isa, row: usize, x: &[f32], order: &[u32]) {
         let first = self.place(row, order.len());
         for (b, order) in order.chunks_exact(BLOCK).enumerate() {
             let mut block = [0.0; BLOCK];

@@ -1,5 +1,10 @@
 //! Owns eight f32 in a register of AVX2, and sums in registers of AVX-512.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterator adapters are compiled without the kernels' instructions and may stay calls"
+)]
+
 use super::{Lanes, Steps};
 use std::arch::x86_64::*;
 

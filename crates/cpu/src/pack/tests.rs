@@ -61,6 +61,36 @@ pub fn random_blocks(dtype: DType, blocks: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
+fn no_integer_is_larger_than_its_type_says() {
+    for dtype in DType::ALL {
+        let largest = with_layout!(dtype, L => {
+            // Random blocks, and all bytes the same.
+            let blocks = (0..256).map(|value| {
+                let mut block = random_blocks(dtype, 1, 11 + value);
+                if value % 2 == 0 {
+                    block.fill(value as u8);
+                }
+                block
+            });
+            let mut largest = 0;
+            for block in blocks {
+                let mut group = vec![0; L::GROUP_BYTES];
+                L::pack(&[&block[..]; PANEL], &mut group);
+                for block in group[L::HEADER..].chunks_exact(L::BLOCK_BYTES) {
+                    let integers = (0..BLOCK).map(|column| L::integer(block, 3, column).abs());
+                    largest = integers.fold(largest, i32::max);
+                }
+            }
+            assert!(largest <= L::LARGEST, "{dtype}: {largest}");
+            // Not far too large either: kernels choose by it.
+            assert!(2 * largest >= L::LARGEST, "{dtype}: {largest}");
+            largest
+        }, dense => 1);
+        assert!(largest > 0, "{dtype}");
+    }
+}
+
+#[test]
 fn every_type_reads_back_exactly() {
     for dtype in DType::ALL {
         for (rows, blocks_per_row) in [(1, 1), (16, 2), (29, 3)] {

@@ -3,6 +3,7 @@
 use super::latency::prepare_plan;
 use crate::args::BenchKernelsArgs;
 use crate::config::Settings;
+use crate::device::integer_loop;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::session;
 use crate::terminal::{Counter, note};
@@ -56,7 +57,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     }
     let backend = CpuBackend::with_isa(settings.threads, settings.cpu_isa);
     note(&format!("device    {}", backend.describe()));
-    let ceilings = Ceilings::measure(settings.threads);
+    let ceilings = Ceilings::measure(settings.threads, integer_loop(settings.cpu_isa));
     note(&format!(
         "ceiling   {:.1} GB/s, {:.1} GFLOP/s in f32, {:.1} Gop/s in 16-bit integers (measured)",
         ceilings.read_bytes_per_second / 1e9,

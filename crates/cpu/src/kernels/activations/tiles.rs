@@ -28,9 +28,8 @@ impl TileRows {
     /// For rows of so many blocks at the most.
     pub fn new(rows: usize, blocks: usize) -> Result<TileRows, BackendError> {
         let rows = rows.saturating_add(ROWS_BEHIND);
-        let room = |bytes| {
-            AlignedBytes::zeroed("quantized activations", rows.saturating_mul(bytes))
-        };
+        let room =
+            |bytes| AlignedBytes::zeroed("quantized activations", rows.saturating_mul(bytes));
         Ok(TileRows {
             data: room(stride_of(blocks))?,
             factors: room(blocks * size_of::<Factors>())?,
@@ -57,14 +56,23 @@ impl TileRows {
     pub fn block(&self, row: usize, block: usize) -> *mut u8 {
         assert!(row + ROWS_BEHIND < self.rows && block < self.blocks);
         // SAFETY: just asserted to be inside.
-        unsafe { self.data.base().add(row * self.stride() + block * BLOCK_BYTES) }
+        unsafe {
+            self.data
+                .base()
+                .add(row * self.stride() + block * BLOCK_BYTES)
+        }
     }
 
     /// Where factors of a row's block lie, and behind them those of the next 31 rows.
     pub fn factors(&self, row: usize, block: usize) -> *mut Factors {
         assert!(row + ROWS_BEHIND < self.rows && block < self.blocks);
         // SAFETY: just asserted to be inside.
-        unsafe { self.factors.base().cast::<Factors>().add(block * self.rows + row) }
+        unsafe {
+            self.factors
+                .base()
+                .cast::<Factors>()
+                .add(block * self.rows + row)
+        }
     }
 
     /// # Safety

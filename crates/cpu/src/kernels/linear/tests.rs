@@ -209,7 +209,14 @@ fn extreme_quants_stay_exact() {
         .into_iter()
         .filter(|d| d.block_len() > 1 && *d != DType::F8)
     {
-        for fill in [0x00, 0x7f, 0x80, 0xff] {
+        // The last has Q6_K's largest sub-scale beside its largest value.
+        for (fill, last) in [
+            (0x00, 0x00),
+            (0x7f, 0x7f),
+            (0x80, 0x80),
+            (0xff, 0xff),
+            (0x00, 0x80),
+        ] {
             let columns = 512;
             let count = 16 * columns / dtype.block_len();
             let mut bytes = random_blocks(dtype, count, 1);
@@ -224,7 +231,11 @@ fn extreme_quants_stay_exact() {
                     DType::MXFP4 => 1..block.len(),
                     _ => 2..block.len(),
                 };
+                let end = integers.end;
                 block[integers].fill(fill);
+                if dtype == DType::Q6_K {
+                    block[end - 16..end].fill(last);
+                }
             }
             let shape = [16, columns];
             let view = TensorView {
@@ -246,7 +257,7 @@ fn extreme_quants_stay_exact() {
                         let found = run(isa, &packed, rows, &x, false);
                         assert_eq!(
                             found, reference,
-                            "{dtype} {isa} {fill:#x} {others} rows {rows}"
+                            "{dtype} {isa} {fill:#x} {last:#x} {others} rows {rows}"
                         );
                     }
                 }

@@ -24,6 +24,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use amx::TileRoom;
+pub use amx::multiply_tiles;
 use split_row::SplitRow;
 use tiled::WidePanel;
 
@@ -102,8 +103,12 @@ unsafe fn quantized<W: Unpack>(
             return amx::run::<W>(linear, tiles, first, panels, &mut room.tiles);
         }
         match (isa, linear.rows) {
-            (Isa::Avx512 | Isa::Amx, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
-            (Isa::Avx512 | Isa::Amx, ..=AVX512_DIRECT_ROWS) => direct::avx512::<W>(linear, x, panels),
+            (Isa::Avx512 | Isa::Amx, _) if is_split => {
+                one_row::avx512::<W>(linear, x, split, panels)
+            }
+            (Isa::Avx512 | Isa::Amx, ..=AVX512_DIRECT_ROWS) => {
+                direct::avx512::<W>(linear, x, panels)
+            }
             (Isa::Avx512 | Isa::Amx, _) => tiled::avx512::<W>(linear, x, panels, wide),
             (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, x, split, panels),
             (Isa::Avx2, ..=AVX2_DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),

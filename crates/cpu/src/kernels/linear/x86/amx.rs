@@ -5,11 +5,11 @@
 //! those of whole activations would, products with the high parts (all multiples of 128) and with the low ones have a tile each,
 //! and their sum is rounded once, as the integer would be that it stands for.
 
+use super::for_each_eight;
 use super::pieces::nibbles;
 use super::registers::{Register, Sixteen};
 use super::tiled::ask_for_output;
 use super::unpack::Unpack;
-use super::for_each_eight;
 use crate::kernels::activations::tiles::{self, Factors, TileRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -158,7 +158,10 @@ pub unsafe fn run<W: Unpack>(
         for row in (0..linear.rows).step_by(at_once) {
             let rows = row..linear.rows.min(row + at_once);
             // Five are three and two: one alone would have the rows to itself.
-            let some = panels.len().div_ceil(panels.len().div_ceil(PANELS).max(1)).max(1);
+            let some = panels
+                .len()
+                .div_ceil(panels.len().div_ceil(PANELS).max(1))
+                .max(1);
             for panel in panels.clone().step_by(some) {
                 let panels = panel..panels.end.min(panel + some);
                 for b in (0..blocks).step_by(CHUNK) {
@@ -189,7 +192,10 @@ impl Pass<'_> {
         let groups = self.linear.weights.panel(panel);
         let (g, j) = (b / W::GROUP_BLOCKS, b % W::GROUP_BLOCKS);
         let group = &groups[g * W::GROUP_BYTES..(g + 1) * W::GROUP_BYTES];
-        (group.as_ptr(), group[W::HEADER + j * W::BLOCK_BYTES..].as_ptr())
+        (
+            group.as_ptr(),
+            group[W::HEADER + j * W::BLOCK_BYTES..].as_ptr(),
+        )
     }
 
     /// Makes tiles of some blocks, and of their group's offsets where it ends.
@@ -212,7 +218,10 @@ impl Pass<'_> {
                             }
                         }
                     });
-                    R::store(W::scales::<R>(group, block), (&raw mut (*out).scales).cast());
+                    R::store(
+                        W::scales::<R>(group, block),
+                        (&raw mut (*out).scales).cast(),
+                    );
                     if W::OFFSETS == 1 {
                         let offsets = W::offsets::<R>(group, block);
                         R::store(offsets, (&raw mut (*out).offsets).cast());
@@ -290,7 +299,8 @@ impl Pass<'_> {
                 }
                 let mut offset_factors: *const Factors = std::ptr::null();
                 if W::OFFSETS == 16 && ends_group {
-                    let (weights, results) = (self.room.block(CHUNK, 0), self.room.offset_results());
+                    let (weights, results) =
+                        (self.room.block(CHUNK, 0), self.room.offset_results());
                     let group = blocks.start / GROUP;
                     let part = Part { blocks: 1, ..part };
                     let inputs = x_sums.block(at, group);
@@ -348,7 +358,8 @@ unsafe fn eight<W: Unpack, const C: usize>(block: *const u8) -> [[__m512i; 4]; 2
     unsafe {
         let mut parts = [[Sixteen::zero(); 4]; 2];
         if let Some((at, _)) = W::NIBBLES {
-            let values = _mm512_loadu_si512(const { &nibbles_as_brain_halves::<W>() }.as_ptr().cast());
+            let values =
+                _mm512_loadu_si512(const { &nibbles_as_brain_halves::<W>() }.as_ptr().cast());
             let nibbles = Sixteen::chunk(block.add(at), C);
             // Only the lowest five bits of an index count, and values are there twice.
             parts[0] = [
@@ -488,6 +499,27 @@ impl Part {
                 }
             }
         }
+    }
+}
+
+/// See `Isa::tile_loop`, which gives it only to those who may use tiles.
+pub fn multiply_tiles(times: usize) {
+    // Numbers as kernels have them: with zeros some processors run at a higher clock.
+    let rows: [[u16; 32]; TILE] = std::array::from_fn(|r| {
+        std::array::from_fn(|c| (((r * 37 + c * 11) as f32 % 127.0 - 63.0).to_bits() >> 16) as u16)
+    });
+    // SAFETY: whoever got this function may use tiles, and the rows are all there.
+    unsafe {
+        configure();
+        tile!(load 4, rows.as_ptr(), 64_usize);
+        tile!(load 5, rows.as_ptr(), 64_usize);
+        tile!(load 6, rows.as_ptr(), 64_usize);
+        for _ in 0..times {
+            tile!(clear 0);
+            tile!(multiply 0, 4, 6);
+            tile!(multiply 0, 5, 6);
+        }
+        release();
     }
 }
 
