@@ -16,6 +16,8 @@ use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
+#[cfg(target_arch = "x86_64")]
+use crate::pack::layout::with_layout;
 use mettle_plan::BackendError;
 use std::ops::Range;
 
@@ -37,6 +39,16 @@ pub struct Linear<'a> {
     pub residual: Option<Rows>,
     pub out: Rows,
     pub rows: usize,
+}
+
+/// Whether so many rows are multiplied with these weights as tiles.
+pub fn takes_tiles(isa: Isa, weights: &PackedMatrix, rows: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_tiles() && rows > x86::AVX512_DIRECT_ROWS {
+        return with_layout!(weights.dtype, L => x86::takes_tiles::<L>(), dense => false);
+    }
+    let _ = (isa, weights, rows);
+    false
 }
 
 /// What one thread works in.

@@ -24,13 +24,13 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use amx::TileRoom;
-pub use amx::multiply_tiles;
+pub use amx::{multiply_tiles, takes_tiles};
 use split_row::SplitRow;
 use tiled::WidePanel;
 
 /// Rows up to which widening in registers is the faster way. AVX2 has registers for four rows and widens again for the next.
 const AVX2_DIRECT_ROWS: usize = 4;
-const AVX512_DIRECT_ROWS: usize = 8;
+pub const AVX512_DIRECT_ROWS: usize = 8;
 
 /// What one thread works in.
 pub struct Room {
@@ -98,7 +98,7 @@ unsafe fn quantized<W: Unpack>(
     let is_split = matches!(linear.input, Input::One(_));
     // SAFETY: the caller's promise.
     unsafe {
-        if isa == Isa::Amx && linear.rows > AVX512_DIRECT_ROWS {
+        if super::takes_tiles(isa, linear.weights, linear.rows) {
             let (tiles, first) = x.tiles().expect("many rows are made with tiles");
             return amx::run::<W>(linear, tiles, first, panels, &mut room.tiles);
         }

@@ -1,9 +1,9 @@
 //! Many rows with AMX: tiles multiply 16 rows with a block of 16 outputs, AVX-512 applies scales and offsets.
 //!
-//! Activations are sums of two bf16 (`TileRows`); a weight is one, or two where it has more than eight bits. Tiles add in f32, in an
-//! order of their own, and nothing is rounded: all products are whole numbers, and no sum of some of a block's reaches 2^24. Where
-//! those of whole activations would, products with the high parts (all multiples of 128) and with the low ones have a tile each,
-//! and their sum is rounded once, as the integer would be that it stands for.
+//! An activation is the sum of two bf16 (`TileRows`), a weight is one. Tiles add in f32, in an order of their own, and nothing is
+//! rounded: all products are whole numbers, and no sum of some of a block's reaches 2^24. Where those of whole activations would,
+//! products with the high parts (all multiples of 128) and with the low ones have a tile each, and their sum is rounded once, as the
+//! integer would be that it stands for. Weights of more than eight bits (Q6_K) would be two bf16 each, and are faster without tiles.
 
 use super::for_each_eight;
 use super::pieces::nibbles;
@@ -32,12 +32,13 @@ const CHUNK: usize = 2;
 /// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
 
-/// Bytes of activations that all panels of an item pass over: they should stay in the second-level cache.
-const CACHE: usize = 640 << 10;
+/// Rows and blocks of activations that many panels pass over (400 KB): they stay in the second-level cache, and weights are widened
+/// once for so many rows.
+const ROWS: usize = 128;
+const BLOCKS: usize = 24;
 
-/// Rows of them: weights are widened once for so many.
-const LEAST_ROWS: usize = 64;
-const MOST_ROWS: usize = 512;
+/// Panels that pass over them before the next blocks: so many sums (260 KB) wait there meanwhile.
+const WAITING: usize = 32;
 
 /// Values of a tile of results.
 const RESULTS: usize = TILE * PANEL;
@@ -52,20 +53,20 @@ const EXACT: i64 = 1 << 24;
 /// Tiles of results that a type's products take.
 const fn sums_of<W: Layout>() -> usize {
     let largest = W::LARGEST as i64 * BLOCK as i64;
-    assert!(largest * HIGH < EXACT);
+    assert!(!takes_tiles::<W>() || largest * HIGH < EXACT);
     if largest * ACTIVATION < EXACT { 1 } else { 2 }
 }
 
-/// bf16 that a type's integers are the sum of.
-const fn parts_of<W: Layout>() -> usize {
-    if W::LARGEST <= 256 { 1 } else { 2 }
+/// Whether a type's integers are bf16.
+pub const fn takes_tiles<W: Layout>() -> bool {
+    W::LARGEST <= 256
 }
 
 /// A block of a panel, or the offsets of a group.
 #[repr(C, align(64))]
 struct WideBlock {
-    /// Parts of the weights, as tiles: two columns of 16 outputs a row.
-    parts: [[u32; TILE * PANEL]; 2],
+    /// A tile: two columns of 16 outputs a row.
+    weights: [u32; TILE * PANEL],
     scales: [f32; PANEL],
     offsets: [f32; PANEL],
 }
@@ -76,22 +77,22 @@ pub struct TileRoom {
     blocks: AlignedBytes,
     /// `[CHUNK][PANELS][sums]`, then what a group's offsets come to.
     results: AlignedBytes,
-    /// `[row][PANELS]`.
+    /// `[WAITING][ROWS]`.
     sums: AlignedBytes,
-    /// The same of a group so far, without its scales.
+    /// `[PANELS][ROWS]`, of a group so far, without its scales.
     products: AlignedBytes,
 }
 
 impl TileRoom {
     pub fn new() -> Result<TileRoom, BackendError> {
         let room = |bytes| AlignedBytes::zeroed("widened weights", bytes);
-        let sums = MOST_ROWS * PANELS * size_of::<[f32; PANEL]>();
+        let sums = |panels| room(panels * ROWS * size_of::<[f32; PANEL]>());
         let results = (2 * CHUNK + 1) * PANELS * RESULTS;
         Ok(TileRoom {
             blocks: room((CHUNK + 1) * PANELS * size_of::<WideBlock>())?,
             results: room(results * size_of::<f32>())?,
-            sums: room(sums)?,
-            products: room(sums)?,
+            sums: sums(WAITING)?,
+            products: sums(PANELS)?,
         })
     }
 
@@ -115,11 +116,18 @@ impl TileRoom {
         self.results().wrapping_add(result_at::<2>(CHUNK, 0))
     }
 
-    /// What belongs to a row, counted from the first of those at once, and a panel: of `sums` or `products`.
-    fn of_row(&self, room: &AlignedBytes, row: usize, panel: usize) -> *mut f32 {
-        assert!(row + TILE <= MOST_ROWS && panel < PANELS);
-        let place = row * PANELS + panel;
-        room.base().cast::<f32>().wrapping_add(place * PANEL)
+    /// The sums of a row, counted from the first of `ROWS`, and the panel that waits at `place`. The next row's are behind them.
+    fn sums(&self, place: usize, row: usize) -> *mut f32 {
+        assert!(place < WAITING && row + TILE <= ROWS);
+        let sums = self.sums.base().cast::<f32>();
+        sums.wrapping_add((place * ROWS + row) * PANEL)
+    }
+
+    /// The same of products.
+    fn products(&self, panel: usize, row: usize) -> *mut f32 {
+        assert!(panel < PANELS && row + TILE <= ROWS);
+        let products = self.products.base().cast::<f32>();
+        products.wrapping_add((panel * ROWS + row) * PANEL)
     }
 }
 
@@ -128,9 +136,6 @@ impl TileRoom {
 const fn result_at<const SUMS: usize>(b: usize, panel: usize) -> usize {
     (b * PANELS + panel) * SUMS * RESULTS
 }
-
-/// Values from a row's sums to the next row's.
-const SUMS_OF_ROW: usize = PANELS * PANEL;
 
 /// # Safety
 /// As for `Linear::run`; the processor has what `Isa::Amx` stands for, and the rows are there as `tiles`, from row `first` on.
@@ -144,8 +149,15 @@ pub unsafe fn run<W: Unpack>(
 ) {
     const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP && GROUP.is_multiple_of(CHUNK)) };
     let blocks = linear.weights.columns / BLOCK;
-    let at_once = CACHE / (blocks.max(1) * tiles::BLOCK_BYTES) / TILE * TILE;
-    let at_once = at_once.clamp(LEAST_ROWS, MOST_ROWS);
+    // Parts of columns that are about as long. Groups are not cut.
+    let part = blocks
+        .div_ceil(blocks.div_ceil(BLOCKS).max(1))
+        .next_multiple_of(GROUP);
+    let part = if blocks <= BLOCKS {
+        blocks.max(1)
+    } else {
+        part
+    };
     let pass = Pass {
         linear,
         tiles,
@@ -155,25 +167,24 @@ pub unsafe fn run<W: Unpack>(
     // SAFETY: the caller's promise; passes stay inside the rows, panels and blocks that there are.
     unsafe {
         configure();
-        for row in (0..linear.rows).step_by(at_once) {
-            let rows = row..linear.rows.min(row + at_once);
-            // Five are three and two: one alone would have the rows to itself.
-            let some = panels
-                .len()
-                .div_ceil(panels.len().div_ceil(PANELS).max(1))
-                .max(1);
-            for panel in panels.clone().step_by(some) {
-                let panels = panel..panels.end.min(panel + some);
-                for b in (0..blocks).step_by(CHUNK) {
-                    let blocks = b..blocks.min(b + CHUNK);
-                    pass.widen::<W>(panels.clone(), blocks.clone());
-                    pass.ask_for_next::<W>(panels.clone(), blocks.end);
-                    pass.all_rows::<W>(rows.clone(), panels.clone(), blocks);
+        for row in (0..linear.rows).step_by(ROWS) {
+            let rows = row..linear.rows.min(row + ROWS);
+            for panel in panels.clone().step_by(WAITING) {
+                let panels = panel..panels.end.min(panel + WAITING);
+                for b in (0..blocks).step_by(part) {
+                    let blocks = b..blocks.min(b + part);
+                    pass.some::<W>(rows.clone(), panels.clone(), blocks);
                 }
             }
         }
         release();
     }
+}
+
+/// Panels that are multiplied together, and where the first one's sums wait.
+struct Together {
+    place: usize,
+    panels: Range<usize>,
 }
 
 /// A product under way, for one thread.
@@ -186,6 +197,33 @@ struct Pass<'a> {
 
 // SAFETY: for every block below: the caller of `run` promised that the rows are there and that the processor has the instructions.
 impl Pass<'_> {
+    /// Adds the products of some rows with some blocks of some panels to the sums that wait.
+    #[inline(always)]
+    unsafe fn some<W: Unpack>(
+        &self,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        blocks: Range<usize>,
+    ) {
+        // Five are three and two: one alone would have the rows to itself.
+        let count = panels.len().div_ceil(panels.len().div_ceil(PANELS).max(1));
+        for first in panels.clone().step_by(count.max(1)) {
+            let together = Together {
+                place: first - panels.start,
+                panels: first..panels.end.min(first + count),
+            };
+            for b in blocks.clone().step_by(CHUNK) {
+                let blocks = b..blocks.end.min(b + CHUNK);
+                // SAFETY: as above.
+                unsafe {
+                    self.widen::<W>(together.panels.clone(), blocks.clone());
+                    self.ask_for_next::<W>(together.panels.clone(), blocks.end);
+                    self.all_rows::<W>(rows.clone(), &together, blocks);
+                }
+            }
+        }
+    }
+
     /// A group of a panel, and one of its blocks.
     #[inline(always)]
     fn packed<W: Unpack>(&self, panel: usize, b: usize) -> (*const u8, *const u8) {
@@ -209,13 +247,10 @@ impl Pass<'_> {
                     let (group, block) = self.packed::<W>(panel, b);
                     let out = self.room.block(i, p);
                     for_each_eight!(C, {
-                        let parts = eight::<W, C>(block);
-                        for part in 0..parts_of::<W>() {
-                            for v in 0..4 {
-                                let place = PANEL * (4 * C + v);
-                                let at = (&raw mut (*out).parts[part][place]).cast();
-                                _mm512_store_si512(at, parts[part][v]);
-                            }
+                        let weights = eight::<W, C>(block);
+                        for v in 0..4 {
+                            let at = (&raw mut (*out).weights[PANEL * (4 * C + v)]).cast();
+                            _mm512_store_si512(at, weights[v]);
                         }
                     });
                     R::store(
@@ -234,7 +269,7 @@ impl Pass<'_> {
                     for c in 0..2 {
                         let w = nibbles::<R>(group.add(W::NIBBLES_OF_OFFSETS), c);
                         for v in 0..4 {
-                            let at = (&raw mut (*out).parts[0][PANEL * (4 * c + v)]).cast();
+                            let at = (&raw mut (*out).weights[PANEL * (4 * c + v)]).cast();
                             _mm512_store_si512(at, tiles::to_brain_halves(w[v]));
                         }
                     }
@@ -269,9 +304,10 @@ impl Pass<'_> {
     unsafe fn all_rows<W: Unpack>(
         &self,
         rows: Range<usize>,
-        panels: Range<usize>,
+        together: &Together,
         blocks: Range<usize>,
     ) {
+        let panels = together.panels.clone();
         let [x, x_sums] = self.tiles;
         let sums = const { sums_of::<W>() };
         let is_last = blocks.end * BLOCK == self.linear.weights.columns;
@@ -292,10 +328,9 @@ impl Pass<'_> {
             let (weights, results) = (self.room.block(0, 0), self.room.results());
             // SAFETY: as above; 16 rows are there, and room for as many results.
             unsafe {
-                match (sums, const { parts_of::<W>() }) {
-                    (1, _) => part.multiply::<1, 1>(weights, inputs, x.stride(), results),
-                    (_, 1) => part.multiply::<2, 1>(weights, inputs, x.stride(), results),
-                    _ => part.multiply::<2, 2>(weights, inputs, x.stride(), results),
+                match sums {
+                    1 => part.multiply::<1>(weights, inputs, x.stride(), results),
+                    _ => part.multiply::<2>(weights, inputs, x.stride(), results),
                 }
                 let mut offset_factors: *const Factors = std::ptr::null();
                 if W::OFFSETS == 16 && ends_group {
@@ -304,14 +339,16 @@ impl Pass<'_> {
                     let group = blocks.start / GROUP;
                     let part = Part { blocks: 1, ..part };
                     let inputs = x_sums.block(at, group);
-                    part.multiply::<1, 1>(weights, inputs, x_sums.stride(), results);
+                    part.multiply::<1>(weights, inputs, x_sums.stride(), results);
                     offset_factors = x_sums.factors(at, group);
                 }
                 for panel in 0..part.panels {
+                    let place = row - rows.start;
                     let unit = Unit {
                         room: self.room,
                         panel,
-                        row: row - rows.start,
+                        sums: self.room.sums(together.place + panel, place),
+                        products: self.room.products(panel, place),
                         blocks: blocks.clone(),
                         factors: x.factors(at, blocks.start),
                         factors_of_block: x.rows(),
@@ -326,60 +363,51 @@ impl Pass<'_> {
                         _ => unit.add_to_group::<16>(),
                     }
                     if is_last {
-                        self.finish(unit.row, row..row + count, panel, panels.start + panel);
+                        self.finish(unit.sums, row..row + count, panels.start + panel);
                     }
                 }
             }
         }
     }
 
-    /// Writes the sums of some rows, the first of which is `place` among those at once.
+    /// Writes the sums of some rows.
     #[inline(always)]
-    unsafe fn finish(&self, place: usize, rows: Range<usize>, p: usize, panel: usize) {
+    unsafe fn finish(&self, sums: *const f32, rows: Range<usize>, panel: usize) {
         for (i, row) in rows.enumerate() {
-            let sums = self.room.of_row(&self.room.sums, place, p);
             // SAFETY: as above; nobody else touches these columns.
             unsafe {
-                let sums = sums.add(i * SUMS_OF_ROW).cast::<[f32; PANEL]>();
+                let sums = sums.add(i * PANEL).cast::<[f32; PANEL]>();
                 self.linear.store(panel * PANEL, row, &*sums);
             }
         }
     }
 }
 
-/// Columns `8C..8C + 8` of a block as bf16, in the pairs that activations are in: the high parts, and the low ones where there
-/// are any.
+/// Columns `8C..8C + 8` of a block as bf16, in the pairs that activations are in.
 ///
 /// # Safety
 /// As for `Unpack::eight`.
 #[inline(always)]
-unsafe fn eight<W: Unpack, const C: usize>(block: *const u8) -> [[__m512i; 4]; 2] {
+unsafe fn eight<W: Unpack, const C: usize>(block: *const u8) -> [__m512i; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut parts = [[Sixteen::zero(); 4]; 2];
         if let Some((at, _)) = W::NIBBLES {
-            let values =
-                _mm512_loadu_si512(const { &nibbles_as_brain_halves::<W>() }.as_ptr().cast());
+            let values = const { &nibbles_as_brain_halves::<W>() };
+            let values = _mm512_loadu_si512(values.as_ptr().cast());
             let nibbles = Sixteen::chunk(block.add(at), C);
             // Only the lowest five bits of an index count, and values are there twice.
-            parts[0] = [
+            return [
                 _mm512_permutexvar_epi16(nibbles, values),
                 _mm512_permutexvar_epi16(_mm512_srli_epi16::<8>(nibbles), values),
                 _mm512_permutexvar_epi16(_mm512_srli_epi16::<4>(nibbles), values),
                 _mm512_permutexvar_epi16(_mm512_srli_epi16::<12>(nibbles), values),
             ];
-            return parts;
         }
-        let integers = W::eight::<Sixteen, C>(block);
+        let mut weights = W::eight::<Sixteen, C>(block);
         for v in 0..4 {
-            let (high, low) = match parts_of::<W>() {
-                1 => (integers[v], integers[v]),
-                _ => tiles::halves(integers[v]),
-            };
-            parts[0][v] = tiles::to_brain_halves(high);
-            parts[1][v] = tiles::to_brain_halves(low);
+            weights[v] = tiles::to_brain_halves(weights[v]);
         }
-        parts
+        weights
     }
 }
 
@@ -463,7 +491,7 @@ impl Part {
     /// # Safety
     /// The rows are there, and room for the results; tiles are configured.
     #[inline(always)]
-    unsafe fn multiply<const SUMS: usize, const PARTS: usize>(
+    unsafe fn multiply<const SUMS: usize>(
         self,
         weights: *const WideBlock,
         x: *const u8,
@@ -479,7 +507,7 @@ impl Part {
                 for panel in 0..self.panels {
                     let weights = weights.add(b * PANELS + panel);
                     let to = results.add(result_at::<SUMS>(b, panel));
-                    tile!(load 6, &raw const (*weights).parts[0], 64_usize);
+                    tile!(load 6, &raw const (*weights).weights, 64_usize);
                     tile!(clear 0);
                     tile!(multiply 0, 4, 6);
                     if SUMS == 1 {
@@ -489,11 +517,6 @@ impl Part {
                     }
                     tile!(clear 1);
                     tile!(multiply 1, 5, 6);
-                    if PARTS == 2 {
-                        tile!(load 7, &raw const (*weights).parts[1], 64_usize);
-                        tile!(multiply 0, 4, 7);
-                        tile!(multiply 1, 5, 7);
-                    }
                     tile!(store 0, to);
                     tile!(store 1, to.add(RESULTS));
                 }
@@ -527,8 +550,9 @@ pub fn multiply_tiles(times: usize) {
 struct Unit<'a> {
     room: &'a TileRoom,
     panel: usize,
-    /// Where the first row's sums are.
-    row: usize,
+    /// The first row's.
+    sums: *mut f32,
+    products: *mut f32,
     blocks: Range<usize>,
     factors: *const Factors,
     /// From a block's factors to the next one's.
@@ -559,13 +583,13 @@ impl Unit<'_> {
     /// Results, weights, factors and sums of 16 rows are there; the processor has AVX-512.
     #[inline(always)]
     unsafe fn add<const SUMS: usize, const OFFSETS: usize>(&self) {
-        let sums = self.room.of_row(&self.room.sums, self.row, self.panel);
+        let sums = self.sums;
         // SAFETY: the caller's promise.
         unsafe {
             let mut total = [_mm512_setzero_ps(); TILE];
             if self.blocks.start > 0 {
                 for m in 0..TILE {
-                    total[m] = _mm512_load_ps(sums.add(m * SUMS_OF_ROW));
+                    total[m] = _mm512_load_ps(sums.add(m * PANEL));
                 }
             }
             for i in 0..self.blocks.len() {
@@ -583,7 +607,7 @@ impl Unit<'_> {
                 }
             }
             for m in 0..TILE {
-                _mm512_store_ps(sums.add(m * SUMS_OF_ROW), total[m]);
+                _mm512_store_ps(sums.add(m * PANEL), total[m]);
             }
         }
     }
@@ -594,13 +618,13 @@ impl Unit<'_> {
     /// As for `add`.
     #[inline(always)]
     unsafe fn add_to_group<const OFFSETS: usize>(&self) {
-        let products = self.room.of_row(&self.room.products, self.row, self.panel);
+        let (sums, products) = (self.sums, self.products);
         // SAFETY: the caller's promise.
         unsafe {
             let mut group = [_mm512_setzero_ps(); TILE];
             if !self.blocks.start.is_multiple_of(GROUP) {
                 for m in 0..TILE {
-                    group[m] = _mm512_load_ps(products.add(m * SUMS_OF_ROW));
+                    group[m] = _mm512_load_ps(products.add(m * PANEL));
                 }
             }
             for i in 0..self.blocks.len() {
@@ -612,11 +636,10 @@ impl Unit<'_> {
             }
             if !self.blocks.end.is_multiple_of(GROUP) {
                 for m in 0..TILE {
-                    _mm512_store_ps(products.add(m * SUMS_OF_ROW), group[m]);
+                    _mm512_store_ps(products.add(m * PANEL), group[m]);
                 }
                 return;
             }
-            let sums = self.room.of_row(&self.room.sums, self.row, self.panel);
             let w = &*self.room.block(0, self.panel);
             let scale = _mm512_load_ps(w.scales.as_ptr());
             let units = &*self.room.block(CHUNK, self.panel);
@@ -626,7 +649,7 @@ impl Unit<'_> {
             for m in 0..TILE {
                 let mut total = match self.blocks.end == GROUP {
                     true => _mm512_setzero_ps(),
-                    false => _mm512_load_ps(sums.add(m * SUMS_OF_ROW)),
+                    false => _mm512_load_ps(sums.add(m * PANEL)),
                 };
                 total = _mm512_fmadd_ps(group[m], scale, total);
                 if OFFSETS == 16 {
@@ -635,7 +658,7 @@ impl Unit<'_> {
                     let dot = _mm512_load_ps(offsets.add(m * PANEL));
                     total = _mm512_fmadd_ps(dot, units, total);
                 }
-                _mm512_store_ps(sums.add(m * SUMS_OF_ROW), total);
+                _mm512_store_ps(sums.add(m * PANEL), total);
             }
         }
     }
