@@ -20,6 +20,7 @@ mod program;
 mod row_blocks;
 mod run;
 mod step;
+mod system;
 mod top_k;
 mod waiting;
 mod weights;

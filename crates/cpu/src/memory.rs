@@ -1,5 +1,7 @@
 //! Owns blocks of memory aligned to cache lines, and the raw views of them that threads share.
 
+#[cfg(unix)]
+use crate::system::advise_large_pages;
 use mettle_plan::BackendError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
@@ -11,10 +13,6 @@ pub const ALIGNMENT: usize = 64;
 /// pool is mostly untouched), and goes back when dropped. An allocator in between may commit all of it.
 #[cfg(unix)]
 const MAPPED: usize = 256 << 10;
-
-/// Of x86-64 and most 64-bit ARM.
-#[cfg(target_os = "linux")]
-const LARGE_PAGE: usize = 2 << 20;
 
 /// Zeroed bytes.
 pub struct AlignedBytes {
@@ -68,13 +66,9 @@ fn allocate(bytes: usize) -> Option<*mut u8> {
         if pointer == libc::MAP_FAILED {
             return None;
         }
-        // Large pages: keys and values of a step lie in thousands of small ones, more than the processor remembers the
-        // places of. Only advice: without it everything is as right.
-        #[cfg(target_os = "linux")]
-        if bytes >= LARGE_PAGE {
-            // SAFETY: the mapping was made above with this length.
-            let _ = unsafe { libc::madvise(pointer, bytes, libc::MADV_HUGEPAGE) };
-        }
+        // Keys and values of a step lie in thousands of small pages, more than the processor remembers the places of.
+        // SAFETY: the mapping was made above with this length.
+        unsafe { advise_large_pages(pointer.cast(), bytes) };
         return Some(pointer.cast());
     }
     let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()?;

@@ -17,8 +17,7 @@ use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RmsNorm, RopeKvWrite}
 use mettle_plan::{Expr, KernelCount, StepInput, WeightId};
 use std::ops::Range;
 
-/// Items of a phase for each thread: enough that one who is late leaves little undone, few enough that taking them costs
-/// nothing.
+/// Items of a phase for each thread: enough that one who is late leaves little undone, few enough to cost nothing.
 const ITEMS_PER_THREAD: usize = 4;
 
 /// Weights of an item where they are what takes the time, for few rows. Threads wait for the last item of each other, and
@@ -28,9 +27,8 @@ const ITEM_BYTES: usize = 96 << 10;
 /// Items of such a phase for each thread at the most.
 const MOST_ITEMS_PER_THREAD: usize = 16;
 
-/// Rows for each thread from which on threads share the rows of products that are multiplied as tiles, and not only the weights:
-/// activations take more room than weights there, and are best read by the core that made them (576 x 1536: 1.4 instead of 2.2 ms
-/// for 512 rows).
+/// Rows a thread from which on products of tiles are shared by rows too: activations take more room than weights there, and
+/// are best read by the core that made them (576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows).
 const TILE_ROWS: usize = 64;
 
 /// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
@@ -431,10 +429,10 @@ impl<'a> Run<'a> {
         };
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
         let takes_tiles = |part: &PackedMatrix| takes_tiles(isa, part, product.rows);
-        let row_parts = match parts.iter().any(takes_tiles) {
-            true => (product.rows / TILE_ROWS).clamp(1, self.threads),
-            false => 1,
-        };
+        let mut row_parts = 1;
+        if parts.iter().any(takes_tiles) {
+            row_parts = (product.rows / TILE_ROWS).clamp(1, self.threads);
+        }
         let mut items = match product.rows <= OWN_ROWS {
             true => self.items_of_weights(panels, parts.iter().map(|p| p.bytes()).sum()),
             false => self.items(panels),
@@ -471,10 +469,8 @@ impl<'a> Run<'a> {
                 let end = first_panel + part.panels();
                 let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
                 if from < to {
-                    let own = |all: Rows| {
-                        let columns = all.columns(first_column, part.rows);
-                        columns.rows_behind(rows.start)
-                    };
+                    let columns = |rows: Rows| rows.columns(first_column, part.rows);
+                    let own = |all: Rows| columns(all).rows_behind(rows.start);
                     let linear = Linear {
                         weights: part,
                         input: match part.takes_integers() {

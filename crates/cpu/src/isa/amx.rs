@@ -1,6 +1,7 @@
 //! Owns the question whether this process may use AMX. Its tiles are 8 KB of state that Linux saves only for processes that
 //! asked for them: without that their first use is an illegal instruction.
 
+use crate::system::allow_state;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ const TILE_DATA: u32 = 18;
 
 /// Whether the processor has tiles of bf16 and the system lets this process use them. Asks once.
 pub fn is_allowed() -> bool {
-    static IS_ALLOWED: LazyLock<bool> = LazyLock::new(|| has_tiles() && ask());
+    static IS_ALLOWED: LazyLock<bool> = LazyLock::new(|| has_tiles() && allow_state(TILE_DATA));
     *IS_ALLOWED
 }
 
@@ -37,23 +38,4 @@ fn has_tiles() -> bool {
 unsafe fn enabled_states() -> u64 {
     // SAFETY: the caller's promise.
     unsafe { _xgetbv(0) }
-}
-
-#[cfg(target_os = "linux")]
-fn ask() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
-    // SAFETY: it changes nothing but what this process may use; kernels that do not know it say so.
-    unsafe {
-        libc::syscall(
-            libc::SYS_arch_prctl,
-            ARCH_REQ_XCOMP_PERM,
-            libc::c_ulong::from(TILE_DATA),
-        ) == 0
-    }
-}
-
-/// No other system is known to let a process ask, or to need it.
-#[cfg(not(target_os = "linux"))]
-fn ask() -> bool {
-    false
 }

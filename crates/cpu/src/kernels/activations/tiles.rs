@@ -9,8 +9,8 @@ use std::arch::x86_64::*;
 /// Bytes of a block: a row of a tile of high parts, then one of low parts.
 pub const BLOCK_BYTES: usize = 2 * 64;
 
-/// Rows that kernels may read behind the last: they load tiles of 16, two at a time.
-const ROWS_BEHIND: usize = 31;
+/// Rows that kernels may read behind one that is there: they load tiles of 16.
+const ROWS_BEHIND: usize = 15;
 
 /// A block's scale and sum.
 pub type Factors = [f32; 2];
@@ -52,7 +52,7 @@ impl TileRows {
         stride_of(self.blocks)
     }
 
-    /// The high part of a row's block. It and the next 31 rows can be read.
+    /// The high part of a row's block. It and those of the next 15 rows can be read.
     pub fn block(&self, row: usize, block: usize) -> *mut u8 {
         assert!(row + ROWS_BEHIND < self.rows && block < self.blocks);
         // SAFETY: just asserted to be inside.
@@ -63,7 +63,7 @@ impl TileRows {
         }
     }
 
-    /// Where factors of a row's block lie, and behind them those of the next 31 rows.
+    /// Where factors of a row's block lie, and behind them those of the next 15 rows.
     pub fn factors(&self, row: usize, block: usize) -> *mut Factors {
         assert!(row + ROWS_BEHIND < self.rows && block < self.blocks);
         // SAFETY: just asserted to be inside.
