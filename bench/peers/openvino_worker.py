@@ -7,6 +7,7 @@ Everything but the number of threads is as OpenVINO has it by default, the cache
 compiled then); the best of the repeats counts.
 """
 import json
+import os
 import sys
 import time
 
@@ -26,7 +27,7 @@ def about():
     group = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
     return {
         "package": f"openvino-genai {openvino_genai.__version__}",
-        "instructions": "all it finds",
+        "instructions": os.environ.get("ONEDNN_MAX_CPU_ISA", "all it finds"),
         **defaults,
         "8-bit activations by default": f"in groups of {group}" if group else "no",
     }

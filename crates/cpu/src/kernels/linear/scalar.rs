@@ -71,13 +71,14 @@ fn quantized<L: Layout>(
     sums: &[QuantizedBlock],
 ) -> f32 {
     const { L::IS_KNOWN };
+    const { L::FITS };
     let mut sum = 0.0;
     let mut x = x.iter();
     for (g, group) in panel.chunks_exact(L::GROUP_BYTES).enumerate() {
         let mut products = 0.0;
         let blocks = group[L::HEADER..].chunks_exact(L::BLOCK_BYTES);
         for (block, x) in blocks.zip(&mut x) {
-            // Exact: 32 products of 13 bits with 15 bits stay below 2^31.
+            // Exact: see `Layout::FITS`.
             let dot: i32 = (0..BLOCK)
                 .map(|c| L::integer(block, r, c) * x.integer(c))
                 .sum();

@@ -70,6 +70,8 @@ pub trait Layout {
             (0, _) | (1, false) | (16, true)
         ) && (!Self::SCALES_GROUPS || Self::GROUP_BLOCKS == 8)
     );
+    /// A block's products with activations, which are 16256 at the most, add up in 32 bits.
+    const FITS: () = assert!((Self::LARGEST as i64) * 16_256 * (BLOCK as i64) < 1 << 31);
 
     /// Packs one block of the file for each row.
     fn pack(blocks: &[&[u8]; PANEL], group: &mut [u8]);
