@@ -103,9 +103,8 @@ unsafe fn quantized<W: Unpack>(
             return amx::run::<W>(linear, tiles, first, panels, &mut room.tiles);
         }
         match (isa, linear.rows) {
-            (Isa::Avx512 | Isa::Amx, _) if is_split => {
-                one_row::avx512::<W>(linear, x, split, panels)
-            }
+            (Isa::Amx, _) if is_split => one_row::amx::<W>(linear, x, split, panels),
+            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
             (Isa::Avx512 | Isa::Amx, ..=AVX512_DIRECT_ROWS) => {
                 direct::avx512::<W>(linear, x, panels)
             }

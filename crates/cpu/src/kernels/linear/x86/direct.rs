@@ -192,7 +192,7 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
             let [scale] = start_group::<W, _, 1>(&mut last, group, &sums, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                ask_for::<W>(block.wrapping_add(AVX2_AHEAD));
+                ask_for::<W, _MM_HINT_NTA>(block.wrapping_add(AVX2_AHEAD));
                 add_block::<W, _, 1>(&mut first, group, block, &rows, b);
                 add_block::<W, _, 1>(&mut last, group, block, &rows, b);
                 b += 1;
