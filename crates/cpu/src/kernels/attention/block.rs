@@ -307,7 +307,7 @@ unsafe fn add_keys<L: Lanes, E: Element, const R: usize>(
     unsafe {
         if L::IS_WIDE {
             let steps = steps_of_keys(block, queries, 0);
-            add_wide::<L, E, R, true>(scores.cast(), TOKENS, None, steps);
+            add_wide::<L, E, R>(scores.cast(), TOKENS, None, steps);
         } else if fits_at_once::<L, E, R>() {
             add_some_keys::<L, E, R, FOURS>(block, queries, 0, scores);
         } else {
@@ -359,7 +359,7 @@ fn steps_of_keys<E: Element>(block: &Block<E>, queries: *const f32, first: usize
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn add_wide<L: Lanes, E: Element, const R: usize, const ASKS: bool>(
+unsafe fn add_wide<L: Lanes, E: Element, const R: usize>(
     sums: *mut f32,
     row: usize,
     start: Option<[f32; R]>,
@@ -367,7 +367,7 @@ unsafe fn add_wide<L: Lanes, E: Element, const R: usize, const ASKS: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        match (E::BYTES, E::PAGED && ASKS) {
+        match (E::BYTES, E::PAGED) {
             (2, true) => L::add_wide::<R, true, true>(sums, row, start, steps),
             (2, false) => L::add_wide::<R, true, false>(sums, row, start, steps),
             (_, true) => L::add_wide::<R, false, true>(sums, row, start, steps),
@@ -429,7 +429,7 @@ unsafe fn add_values<L: Lanes, E: Element, const R: usize>(
     unsafe {
         while L::IS_WIDE && column + 32 <= dim {
             let steps = steps_of_values(block, weights, tokens.clone(), column);
-            add_wide::<L, E, R, true>(out.add(column), dim, Some(shrinks), steps);
+            add_wide::<L, E, R>(out.add(column), dim, Some(shrinks), steps);
             column += 32;
         }
         while fits_at_once::<L, E, R>() && column + 32 <= dim {

@@ -174,6 +174,37 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
 }
 
 #[test]
+fn many_panels_agree_with_the_scalar_kernel() {
+    // Types that end their sums in different ways, with more blocks than go over them at once.
+    for (dtype, columns) in [
+        (DType::Q4_1, 26 * 32),
+        (DType::Q8_0, 26 * 32),
+        (DType::Q3_K, 1024),
+        (DType::Q2_K, 1024),
+    ] {
+        // Shares of 3 and 4 panels, of 4 and 5, of 31 and 32, of 32 and 33.
+        for panels in [7, 9, 63, 65] {
+            let n = 16 * panels - 3;
+            let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 13);
+            let shape = [n, columns];
+            let view = TensorView {
+                dtype,
+                shape: &shape,
+                bytes: (&bytes).into(),
+                order: None,
+            };
+            let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
+            let x = Matrix::filled(17, columns, activation);
+            let reference = run(Isa::Scalar, &packed, 17, &x, true);
+            for isa in Isa::available() {
+                let found = run(isa, &packed, 17, &x, true);
+                assert!(found == reference, "{dtype} {isa} n {n}");
+            }
+        }
+    }
+}
+
+#[test]
 fn dense_panels_side_by_side_agree_with_the_scalar_kernel() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8] {
         // An odd number where blocks allow it.

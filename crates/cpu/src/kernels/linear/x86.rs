@@ -1,4 +1,5 @@
-//! Products with AVX2 or AVX-512: few rows straight from the packed weights, many rows from panels widened into the cache.
+//! Products with AVX2 or AVX-512: few rows straight from the packed weights, many rows from panels widened into the cache, as
+//! tiles where there is AMX.
 
 mod amx;
 mod both_halves;
