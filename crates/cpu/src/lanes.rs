@@ -1,7 +1,9 @@
-//! Owns eight f32 side by side: what kernels that are written once for every instruction set compute with.
+//! Owns f32 side by side: what kernels that are written once for every instruction set compute with.
 //!
 //! Every operation is the IEEE one, lane by lane, so all implementations give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -14,27 +16,26 @@ pub use x86::{Avx2, Avx512};
 
 use crate::kernels::order;
 
-/// Eight f32.
+/// f32 side by side, [`WIDTH`](Floats::WIDTH) of them.
 ///
 /// Kernels use neither closures nor iterator adapters around them: those are compiled without the instructions and may
 /// stay calls. The operations are safe to write but may only run where the processor has the instructions: `for_each_isa!` makes
 /// the one place where an implementation is chosen, after the processor was asked.
-pub trait Lanes: Copy {
-    /// How many of them the processor has registers for.
-    const REGISTERS: usize;
+pub trait Floats: Copy {
+    const WIDTH: usize;
 
     fn splat(value: f32) -> Self;
 
     /// # Safety
-    /// Eight values can be read at `p`.
+    /// So many values can be read at `p`.
     unsafe fn load(p: *const f32) -> Self;
 
     /// # Safety
-    /// Eight halves can be read at `p`.
+    /// So many halves can be read at `p`.
     unsafe fn load_halves(p: *const u16) -> Self;
 
     /// # Safety
-    /// Eight values can be written at `p`.
+    /// So many values can be written at `p`.
     unsafe fn store(self, p: *mut f32);
 
     fn add(self, other: Self) -> Self;
@@ -54,11 +55,20 @@ pub trait Lanes: Copy {
     /// To the nearest whole number, ties to even.
     fn round(self) -> Self;
 
-    /// 2 to the power of each lane: whole numbers from -126 to 127.
-    fn power_of_two(self) -> Self;
+    /// `self * 2^n` where `n` is a whole number from -126 to 127, and anything where it is not.
+    fn times_power_of_two(self, n: Self) -> Self;
 
     /// 0 where `x` is below `limit`.
     fn zero_where_below(self, x: Self, limit: f32) -> Self;
+}
+
+/// Eight f32.
+pub trait Lanes: Floats {
+    /// How many of them the processor has registers for.
+    const REGISTERS: usize;
+
+    /// The same operations on as many f32 as the widest registers hold: eight or sixteen.
+    type Wide: Floats;
 
     /// The bits of the largest magnitude of 32 values, where infinities and NaN are the largest.
     fn largest_magnitude(values: [Self; 4]) -> u32;
@@ -121,6 +131,28 @@ pub trait Lanes: Copy {
         ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
     }
 
+    /// The [sums](Lanes::sum) of eight registers' lanes.
+    #[inline(always)]
+    fn sum_of_each(all: [Self; 8]) -> Self {
+        let mut sums = [0.0; 8];
+        for i in 0..8 {
+            sums[i] = all[i].sum();
+        }
+        // SAFETY: eight values.
+        unsafe { Self::load(sums.as_ptr()) }
+    }
+
+    /// The largest lanes of eight registers without NaN.
+    #[inline(always)]
+    fn largest_of_each(all: [Self; 8]) -> Self {
+        let mut largest = [0.0; 8];
+        for i in 0..8 {
+            largest[i] = all[i].largest();
+        }
+        // SAFETY: eight values.
+        unsafe { Self::load(largest.as_ptr()) }
+    }
+
     /// The largest lane that is not NaN, or -infinity.
     #[inline(always)]
     fn largest(self) -> f32 {
@@ -160,8 +192,8 @@ fn each(f: impl Fn(usize) -> f32) -> Plain {
     Plain(values)
 }
 
-impl Lanes for Plain {
-    const REGISTERS: usize = 16;
+impl Floats for Plain {
+    const WIDTH: usize = 8;
 
     #[inline(always)]
     fn splat(value: f32) -> Plain {
@@ -233,11 +265,14 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Plain {
+    fn times_power_of_two(self, n: Plain) -> Plain {
         // A NaN becomes 1, which is as good: what it is multiplied with is NaN too.
-        each(|i| match self.0[i].is_nan() {
-            true => 1.0,
-            false => f32::from_bits(((self.0[i] as i32 + 127) << 23) as u32),
+        each(|i| match n.0[i].is_nan() {
+            true => self.0[i],
+            false => {
+                let exponent = (n.0[i] as i32).wrapping_add(127);
+                self.0[i] * f32::from_bits((exponent << 23) as u32)
+            }
         })
     }
 
@@ -245,6 +280,11 @@ impl Lanes for Plain {
     fn zero_where_below(self, x: Plain, limit: f32) -> Plain {
         each(|i| if x.0[i] < limit { 0.0 } else { self.0[i] })
     }
+}
+
+impl Lanes for Plain {
+    type Wide = Plain;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn largest_magnitude(values: [Plain; 4]) -> u32 {

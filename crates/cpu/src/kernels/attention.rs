@@ -10,11 +10,13 @@ mod block;
 
 pub use self::bias::{BiasRows, BiasTable};
 
-use self::block::{Block, Halves, Singles, Softmax, TOGETHER, Widened, add_block, combine};
+use self::block::{
+    Block, Halves, Singles, Softmax, Softmaxes, TOGETHER, Widened, add_block, combine,
+};
 use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
-use crate::lanes::Lanes;
+use crate::lanes::{Floats, Lanes};
 use crate::memory::Rows;
 use mettle_plan::{BlockId, KvElement};
 use std::ops::Range;
@@ -73,8 +75,8 @@ pub struct Scratch {
     values: Vec<f32>,
     queries: Vec<f32>,
     /// Of the current partition, and of those before it.
-    partition: Vec<Softmax>,
-    total: Vec<Softmax>,
+    partition: Softmaxes,
+    total: Softmaxes,
     partition_out: Vec<f32>,
     total_out: Vec<f32>,
 }
@@ -86,8 +88,8 @@ impl Scratch {
             keys: vec![0.0; TOKENS * head_dim],
             values: vec![0.0; TOKENS * head_dim],
             queries: vec![0.0; rows * head_dim],
-            partition: vec![Softmax::EMPTY; rows],
-            total: vec![Softmax::EMPTY; rows],
+            partition: Softmaxes::new(rows),
+            total: Softmaxes::new(rows),
             partition_out: vec![0.0; rows * head_dim],
             total_out: vec![0.0; rows * head_dim],
         }
@@ -101,7 +103,8 @@ impl Scratch {
             &self.partition_out,
             &self.total_out,
         ];
-        values.iter().map(|part| part.len() * 4).sum()
+        let values: usize = values.iter().map(|part| part.len() * 4).sum();
+        values + self.partition.bytes() + self.total.bytes()
     }
 
     /// Room for a key, between two tiles.
@@ -110,7 +113,7 @@ impl Scratch {
     }
 
     fn start_total(&mut self, rows: usize, head_dim: usize) {
-        self.total[..rows].fill(Softmax::EMPTY);
+        self.total.clear(rows);
         self.total_out[..rows * head_dim].fill(0.0);
     }
 }
@@ -175,8 +178,9 @@ impl Attention<'_> {
             self.partition(isa, tile, partition, scratch);
             for row in 0..rows {
                 let to = part.add(row * part_width(dim));
-                *to = scratch.partition[row].largest;
-                *to.add(1) = scratch.partition[row].sum;
+                let Softmax { largest, sum } = scratch.partition.get(row);
+                *to = largest;
+                *to.add(1) = sum;
                 let from = scratch.partition_out.as_ptr().add(row * dim);
                 std::ptr::copy_nonoverlapping(from, to.add(2), dim);
             }
@@ -207,7 +211,7 @@ impl Attention<'_> {
                     (Softmax { largest, sum }, out)
                 };
                 let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
-                combine_one(isa, &mut scratch.total[row], out, &part, part_out);
+                combine_row(isa, &mut scratch.total, row, out, part, part_out);
             }
         }
         // SAFETY: the caller's promise.
@@ -253,7 +257,7 @@ impl Attention<'_> {
                     sum: 1.0,
                 };
                 let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
-                combine_one(isa, &mut scratch.total[row], out, &sink, nothing);
+                combine_row(isa, &mut scratch.total, row, out, sink, nothing);
             }
         }
         for token in 0..tile.tokens {
@@ -261,7 +265,7 @@ impl Attention<'_> {
             let out = unsafe { self.out.row_mut(tile.row + token) };
             for head in 0..heads {
                 let row = token * heads + head;
-                let inverse = 1.0 / scratch.total[row].sum;
+                let inverse = 1.0 / scratch.total.get(row).sum;
                 let from = &scratch.total_out[row * dim..(row + 1) * dim];
                 let out = &mut out[head * dim..(head + 1) * dim];
                 for i in 0..dim {
@@ -283,7 +287,7 @@ impl Attention<'_> {
         scratch: &mut Scratch,
     ) {
         let (rows, dim) = (self.rows(tile), self.head_dim);
-        scratch.partition[..rows].fill(Softmax::EMPTY);
+        scratch.partition.clear(rows);
         scratch.partition_out[..rows * dim].fill(0.0);
         let start = partition * PARTITION;
         let context = tile.context.min(start + PARTITION);
@@ -395,18 +399,24 @@ for_each_isa! {
         }
         let count = TOKENS * walk.dim;
         assert!(scratch.keys.len() >= count && scratch.values.len() >= count);
-        for at in (0..count).step_by(8) {
-            // SAFETY: both have `count` elements, a multiple of 32.
-            unsafe {
-                let key = L::load_halves(walk.keys.cast::<u16>().add(at));
-                key.store(scratch.keys.as_mut_ptr().add(at));
-                let value = L::load_halves(walk.values.cast::<u16>().add(at));
-                value.store(scratch.values.as_mut_ptr().add(at));
-            }
+        // SAFETY: both have `count` elements, a multiple of 32.
+        unsafe {
+            widen::<L::Wide>(walk.keys.cast(), &mut scratch.keys[..count]);
+            widen::<L::Wide>(walk.values.cast(), &mut scratch.values[..count]);
         }
         let (keys, values) = (scratch.keys.as_ptr().cast(), scratch.values.as_ptr().cast());
         let block = Block::<Widened>::new(keys, values, [keys, values], walk.dim);
         all_rows::<L, _>(walk, block, scratch);
+    }
+}
+
+/// # Safety
+/// There are as many halves as `singles`, a multiple of 32.
+#[inline(always)]
+unsafe fn widen<F: Floats>(halves: *const u16, singles: &mut [f32]) {
+    for at in (0..singles.len()).step_by(F::WIDTH) {
+        // SAFETY: the caller's promise.
+        unsafe { F::load_halves(halves.add(at)).store(singles.as_mut_ptr().add(at)) };
     }
 }
 
@@ -421,7 +431,6 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratc
         end: rows,
     } = walk.rows();
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
-    assert!(scratch.partition.len() >= rows);
     let all_is_visible = walk.all_is_visible();
     macro_rules! rows {
         ($most:expr) => {{
@@ -449,7 +458,8 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratc
                     &visible[..count],
                     &biases[..biased],
                     walk.softcap,
-                    &mut scratch.partition[row..row + count],
+                    &mut scratch.partition,
+                    row..row + count,
                     scratch.partition_out.as_mut_ptr().add(row * dim),
                 );
             }
@@ -470,22 +480,22 @@ for_each_isa! {
     fn combine_rows<L>(
         dim: usize,
         rows: Range<usize>,
-        total: &mut [Softmax],
+        total: &mut Softmaxes,
         total_out: &mut [f32],
-        part: &[Softmax],
+        part: &Softmaxes,
         part_out: &[f32],
     ) {
         for row in rows {
             let columns = row * dim..(row + 1) * dim;
             let out = &mut total_out[columns.clone()];
-            combine::<L>(&mut total[row], out, &part[row], &part_out[columns]);
+            combine::<L>(total, row, out, part.get(row), &part_out[columns]);
         }
     }
 }
 
 for_each_isa! {
-    fn combine_one<L>(total: &mut Softmax, out: &mut [f32], part: &Softmax, part_out: &[f32]) {
-        combine::<L>(total, out, part, part_out);
+    fn combine_row<L>(total: &mut Softmaxes, row: usize, out: &mut [f32], part: Softmax, part_out: &[f32]) {
+        combine::<L>(total, row, out, part, part_out);
     }
 }
 

@@ -101,7 +101,7 @@ fn erf<L: Lanes>(x: L) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::Plain;
+    use crate::lanes::{Floats, Plain};
 
     fn at(f: impl Nonlinear<Plain>, x: f32) -> f64 {
         f.of(Plain::splat(x)).to_array()[0] as f64

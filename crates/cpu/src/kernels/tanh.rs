@@ -54,7 +54,7 @@ for_each_isa! {
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::lanes::Plain;
+    use crate::lanes::{Floats, Plain};
 
     fn tanh(x: f32) -> f32 {
         super::tanh(Plain::splat(x)).to_array()[0]

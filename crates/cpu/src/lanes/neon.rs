@@ -1,6 +1,6 @@
 //! Owns eight f32 in two registers of NEON.
 
-use super::Lanes;
+use super::{Floats, Lanes};
 use std::arch::aarch64::*;
 
 #[derive(Clone, Copy)]
@@ -36,9 +36,8 @@ macro_rules! both {
     }};
 }
 
-impl Lanes for Neon {
-    /// 32 of half the width.
-    const REGISTERS: usize = 16;
+impl Floats for Neon {
+    const WIDTH: usize = 8;
 
     #[inline(always)]
     fn splat(value: f32) -> Neon {
@@ -107,10 +106,10 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Neon {
+    fn times_power_of_two(self, n: Neon) -> Neon {
         both!(i => {
-            let exponent = vaddq_s32(vcvtq_s32_f32(self.0[i]), vdupq_n_s32(127));
-            vreinterpretq_f32_s32(vshlq_n_s32::<23>(exponent))
+            let exponent = vaddq_s32(vcvtq_s32_f32(n.0[i]), vdupq_n_s32(127));
+            vmulq_f32(self.0[i], vreinterpretq_f32_s32(vshlq_n_s32::<23>(exponent)))
         })
     }
 
@@ -121,6 +120,12 @@ impl Lanes for Neon {
             vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(self.0[i]), below))
         })
     }
+}
+
+impl Lanes for Neon {
+    type Wide = Neon;
+    /// 32 of half the width.
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn largest_magnitude(values: [Neon; 4]) -> u32 {

@@ -1,11 +1,12 @@
-//! Owns eight f32 in a register of AVX2, and sums in registers of AVX-512.
+//! Owns eight f32 in a register of AVX2.
 
 #![allow(
     clippy::needless_range_loop,
     reason = "iterator adapters are compiled without the kernels' instructions and may stay calls"
 )]
 
-use super::{Lanes, Steps};
+use super::avx512::{Sixteen, add_wide};
+use super::{Floats, Lanes, Steps};
 use std::arch::x86_64::*;
 
 /// A register of AVX2, where there are `N` of them.
@@ -18,11 +19,48 @@ pub type Avx2 = X86<16>;
 /// have two units for those, others gain nothing and lose nothing.
 pub type Avx512 = X86<32>;
 
+/// Joins the lanes of each of eight registers, in the tree that halving a register gives: lanes that are far apart first, and
+/// every register in which half the lanes are done shares one with another.
+macro_rules! across {
+    ($all:ident, $join:ident) => {{
+        // SAFETY: chosen where the processor has AVX2.
+        unsafe {
+            let mut four = [_mm256_setzero_ps(); 4];
+            for i in 0..4 {
+                let (x, y) = ($all[i].0, $all[i + 4].0);
+                let low = _mm256_permute2f128_ps::<0x20>(x, y);
+                four[i] = $join(low, _mm256_permute2f128_ps::<0x31>(x, y));
+            }
+            let mut two = [_mm256_setzero_ps(); 2];
+            for i in 0..2 {
+                let x = _mm256_castps_pd(four[2 * i]);
+                let y = _mm256_castps_pd(four[2 * i + 1]);
+                let low = _mm256_castpd_ps(_mm256_shuffle_pd::<0b0000>(x, y));
+                two[i] = $join(low, _mm256_castpd_ps(_mm256_shuffle_pd::<0b1111>(x, y)));
+            }
+            let [x, y] = two;
+            let even = _mm256_shuffle_ps::<0b10_00_10_00>(x, y);
+            X86($join(even, _mm256_shuffle_ps::<0b11_01_11_01>(x, y)))
+        }
+    }};
+}
+
+/// The widest registers where there are so many.
+pub trait Widest {
+    type Floats: Floats;
+}
+
+impl Widest for Avx2 {
+    type Floats = Avx2;
+}
+
+impl Widest for Avx512 {
+    type Floats = Sixteen;
+}
+
 // SAFETY: for every block below: chosen where the processor has AVX2, FMA and F16C, see `Lanes`.
-impl<const N: usize> Lanes for X86<N> {
-    const REGISTERS: usize = N;
-    const ADDS_THREE_ROWS: bool = N == 16;
-    const IS_WIDE: bool = N == 32;
+impl<const N: usize> Floats for X86<N> {
+    const WIDTH: usize = 8;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -46,59 +84,6 @@ impl<const N: usize> Lanes for X86<N> {
     unsafe fn store(self, p: *mut f32) {
         // SAFETY: as above, and the caller's promise.
         unsafe { _mm256_storeu_ps(p, self.0) }
-    }
-
-    #[inline(always)]
-    fn sum(self) -> f32 {
-        // The same tree as the array's.
-        // SAFETY: as above.
-        unsafe {
-            let four = _mm_add_ps(
-                _mm256_castps256_ps128(self.0),
-                _mm256_extractf128_ps::<1>(self.0),
-            );
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
-
-    #[inline(always)]
-    fn largest(self) -> f32 {
-        // NaN loses against -infinity first, then no lane is NaN and the order is free.
-        // SAFETY: as above.
-        unsafe {
-            let lanes = _mm256_max_ps(self.0, _mm256_set1_ps(f32::NEG_INFINITY));
-            let four = _mm_max_ps(
-                _mm256_castps256_ps128(lanes),
-                _mm256_extractf128_ps::<1>(lanes),
-            );
-            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch(p: *const u8) {
-        // SAFETY: as above; a prefetch does not fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn add_three_rows(sums: *mut [Self; 4], steps: Steps) {
-        // SAFETY: as above, and the caller's promise.
-        unsafe { add_three_rows(sums.cast(), steps) }
-    }
-
-    #[inline(always)]
-    unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
-        sums: *mut f32,
-        row: usize,
-        start: Option<[f32; R]>,
-        steps: Steps,
-    ) {
-        assert!(Self::IS_WIDE);
-        // SAFETY: it is AVX-512's, and the caller's promise.
-        unsafe { add_wide::<R, HALVES, ASKS>(sums, row, start, steps) }
     }
 
     #[inline(always)]
@@ -151,11 +136,12 @@ impl<const N: usize> Lanes for X86<N> {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Self {
+    fn times_power_of_two(self, n: Self) -> Self {
         // SAFETY: as above.
         unsafe {
-            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(self.0), _mm256_set1_epi32(127));
-            X86(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)))
+            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.0), _mm256_set1_epi32(127));
+            let power = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent));
+            X86(_mm256_mul_ps(self.0, power))
         }
     }
 
@@ -166,6 +152,79 @@ impl<const N: usize> Lanes for X86<N> {
             let below = _mm256_cmp_ps::<_CMP_LT_OQ>(x.0, _mm256_set1_ps(limit));
             X86(_mm256_andnot_ps(below, self.0))
         }
+    }
+}
+
+impl<const N: usize> Lanes for X86<N>
+where
+    X86<N>: Widest,
+{
+    type Wide = <X86<N> as Widest>::Floats;
+    const REGISTERS: usize = N;
+    const ADDS_THREE_ROWS: bool = N == 16;
+    const IS_WIDE: bool = N == 32;
+
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        // The same tree as the array's.
+        // SAFETY: as above.
+        unsafe {
+            let four = _mm_add_ps(
+                _mm256_castps256_ps128(self.0),
+                _mm256_extractf128_ps::<1>(self.0),
+            );
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        // NaN loses against -infinity first, then no lane is NaN and the order is free.
+        // SAFETY: as above.
+        unsafe {
+            let lanes = _mm256_max_ps(self.0, _mm256_set1_ps(f32::NEG_INFINITY));
+            let four = _mm_max_ps(
+                _mm256_castps256_ps128(lanes),
+                _mm256_extractf128_ps::<1>(lanes),
+            );
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn sum_of_each(all: [Self; 8]) -> Self {
+        across!(all, _mm256_add_ps)
+    }
+
+    #[inline(always)]
+    fn largest_of_each(all: [Self; 8]) -> Self {
+        across!(all, _mm256_max_ps)
+    }
+
+    #[inline(always)]
+    fn prefetch(p: *const u8) {
+        // SAFETY: as above; a prefetch does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_three_rows(sums: *mut [Self; 4], steps: Steps) {
+        // SAFETY: as above, and the caller's promise.
+        unsafe { add_three_rows(sums.cast(), steps) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
+        sums: *mut f32,
+        row: usize,
+        start: Option<[f32; R]>,
+        steps: Steps,
+    ) {
+        assert!(Self::IS_WIDE);
+        // SAFETY: it is AVX-512's, and the caller's promise.
+        unsafe { add_wide::<R, HALVES, ASKS>(sums, row, start, steps) }
     }
 
     #[inline(always)]
@@ -270,53 +329,5 @@ unsafe fn add_three_rows(sums: *mut [[__m256; 4]; 3], steps: Steps) {
             options(readonly, nostack),
         );
         *sums = [a, b, c];
-    }
-}
-
-/// # Safety
-/// As for [`Lanes::add_wide`]; the processor has AVX-512.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f")]
-unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
-    sums: *mut f32,
-    row: usize,
-    start: Option<[f32; R]>,
-    steps: Steps,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut all = [[_mm512_setzero_ps(); 2]; R];
-        if let Some(start) = start {
-            for r in 0..R {
-                for c in 0..2 {
-                    let before = _mm512_loadu_ps(sums.add(r * row + 16 * c));
-                    all[r][c] = _mm512_mul_ps(before, _mm512_set1_ps(start[r]));
-                }
-            }
-        }
-        for i in 0..steps.count {
-            let elements = steps.elements.add(i * steps.step);
-            if ASKS {
-                _mm_prefetch::<_MM_HINT_T1>(steps.next.wrapping_add(i * steps.step).cast());
-            }
-            let mut element = [_mm512_setzero_ps(); 2];
-            for c in 0..2 {
-                element[c] = match HALVES {
-                    true => _mm512_cvtph_ps(_mm256_loadu_si256(elements.add(32 * c).cast())),
-                    false => _mm512_loadu_ps(elements.add(64 * c).cast()),
-                };
-            }
-            for r in 0..R {
-                let factor = _mm512_set1_ps(*steps.factors.add(r * steps.row + i));
-                for c in 0..2 {
-                    all[r][c] = _mm512_fmadd_ps(factor, element[c], all[r][c]);
-                }
-            }
-        }
-        for r in 0..R {
-            for c in 0..2 {
-                _mm512_storeu_ps(sums.add(r * row + 16 * c), all[r][c]);
-            }
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Owns the arithmetic of attention over one block of 32 tokens, for a few rows that share every load.
 
-use crate::kernels::exp::{exp, exp_of_all};
+use crate::kernels::exp::exp_of_negatives;
 use crate::kernels::tanh::softcap;
 use crate::kv::TOKENS;
-use crate::lanes::{Lanes, Steps};
+use crate::lanes::{Floats, Lanes, Steps};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -15,11 +15,40 @@ pub struct Softmax {
     pub sum: f32,
 }
 
-impl Softmax {
-    pub const EMPTY: Softmax = Softmax {
-        largest: f32::NEG_INFINITY,
-        sum: 0.0,
-    };
+/// Where nothing was added yet: below every score, and less itself it is 0.
+pub const NOTHING: f32 = f32::MIN;
+
+/// Softmaxes of rows, side by side: a register holds those of eight.
+pub struct Softmaxes {
+    largest: Vec<f32>,
+    sum: Vec<f32>,
+}
+
+impl Softmaxes {
+    pub fn new(rows: usize) -> Softmaxes {
+        // Registers read past the last.
+        Softmaxes {
+            largest: vec![NOTHING; rows + ROOM],
+            sum: vec![0.0; rows + ROOM],
+        }
+    }
+
+    /// Nothing was added to any of the first rows.
+    pub fn clear(&mut self, rows: usize) {
+        self.largest[..rows].fill(NOTHING);
+        self.sum[..rows].fill(0.0);
+    }
+
+    pub fn get(&self, row: usize) -> Softmax {
+        Softmax {
+            largest: self.largest[row],
+            sum: self.sum[row],
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        4 * (self.largest.len() + self.sum.len())
+    }
 }
 
 /// How keys and values are stored.
@@ -136,13 +165,16 @@ const FOURS: usize = TOKENS / 8;
 /// other's waiting.
 pub const TOGETHER: usize = 12;
 
+/// As many rows in whole registers.
+const ROOM: usize = TOGETHER.next_multiple_of(8);
+
 /// Adds the tokens that each of a few rows sees (`visible`: the first and one past the last) of a block to its softmax, their
 /// scores raised by the row's `biases`, if there are any. What lies around them in the page may be anything, NaN included,
 /// and takes no part.
 ///
 /// # Safety
-/// The block exists; `queries` and `out` have as many rows of `dim` values as there are states, `MOST` at the most; every row
-/// sees a token.
+/// The block exists; `queries` and `out` have as many rows of `dim` values as `rows` has, `MOST` at the most; every row sees a
+/// token.
 #[inline(always)]
 pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     block: &Block<E>,
@@ -150,10 +182,11 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     visible: &[Range<usize>],
     biases: &[&[f32; TOKENS]],
     cap: Option<f32>,
-    states: &mut [Softmax],
+    softmaxes: &mut Softmaxes,
+    rows: Range<usize>,
     out: *mut f32,
 ) {
-    let (dim, rows) = (block.dim, states.len());
+    let (dim, first, rows) = (block.dim, rows.start, rows.len());
     assert!(rows <= MOST && visible.len() == rows);
     const { assert!(MOST <= TOGETHER) };
     // Scores, then weights. Filled here and not twice: zeros for all of them took a fiftieth of the time.
@@ -177,8 +210,6 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
             }
         }
     }
-    let mut falls = [0.0_f32; 16];
-    let mut totals = [0.0_f32; MOST];
     if let Some(cap) = cap {
         cap_scores::<L>(weights, cap);
     }
@@ -187,41 +218,8 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
             weights[r][..visible[r].start].fill(f32::NEG_INFINITY);
             weights[r][visible[r].end..].fill(f32::NEG_INFINITY);
         }
-        let mut largest = L::splat(states[r].largest);
-        for i in 0..FOURS {
-            // SAFETY: 32 values.
-            let scores = unsafe { L::load(weights[r].as_ptr().add(8 * i)) };
-            largest = scores.larger(largest);
-        }
-        let largest = largest.largest();
-        falls[r] = states[r].largest - largest;
-        states[r].largest = largest;
     }
-    for r in 0..rows {
-        let largest = L::splat(states[r].largest);
-        let mut sum = L::splat(0.0);
-        let mut weight = [L::splat(0.0); FOURS];
-        for i in 0..FOURS {
-            // SAFETY: 32 values.
-            weight[i] = unsafe { L::load(weights[r].as_ptr().add(8 * i)) }.sub(largest);
-        }
-        let weight = exp_of_all(weight);
-        for i in 0..FOURS {
-            sum = sum.add(weight[i]);
-            // SAFETY: 32 values.
-            unsafe { weight[i].store(weights[r].as_mut_ptr().add(8 * i)) };
-        }
-        totals[r] = sum.sum();
-    }
-    // One exponential for many rows: a register has room for them.
-    let mut shrinks = [0.0_f32; 16];
-    for r in (0..rows).step_by(8) {
-        // SAFETY: eight values.
-        unsafe { exp(L::load(falls.as_ptr().add(r))).store(shrinks.as_mut_ptr().add(r)) };
-    }
-    for r in 0..rows {
-        states[r].sum = states[r].sum.mul_add(shrinks[r], totals[r]);
-    }
+    let shrinks = softmax::<L>(weights, softmaxes, first);
     // SAFETY: the caller's promise; groups stay below `rows`.
     unsafe {
         for_groups!(rows, row, R => {
@@ -230,6 +228,75 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
             let shrinks = *shrinks[row..row + R].first_chunk::<R>().expect("R rows");
             add_values_seen::<L, E, R>(block, weights, seen, shrinks, out.add(row * dim));
         });
+    }
+}
+
+/// Turns the scores of rows from `first` on into weights, adds these to the softmaxes and gives what sums shrink by.
+#[inline(always)]
+fn softmax<L: Lanes>(
+    scores: &mut [[f32; TOKENS]],
+    softmaxes: &mut Softmaxes,
+    first: usize,
+) -> [f32; ROOM] {
+    let rows = scores.len();
+    let largest = &mut softmaxes.largest[first..first + ROOM];
+    let sum = &mut softmaxes.sum[first..first + ROOM];
+    let mut shrinks = [0.0_f32; ROOM];
+    // Registers also hold rows behind these. To those nothing is added: they stay what they are.
+    for eight in (0..rows).step_by(8) {
+        let mut all = [L::splat(f32::NEG_INFINITY); 8];
+        for r in 0..8.min(rows - eight) {
+            for i in 0..FOURS {
+                // SAFETY: 32 values.
+                let score = unsafe { L::load(scores[eight + r].as_ptr().add(8 * i)) };
+                all[r] = score.larger(all[r]);
+            }
+        }
+        // SAFETY: eight values each.
+        unsafe {
+            let before = L::load(largest.as_ptr().add(eight));
+            let larger = L::largest_of_each(all).larger(before);
+            larger.store(largest.as_mut_ptr().add(eight));
+            let shrink = exp_of_negatives([before.sub(larger)])[0];
+            shrink.store(shrinks.as_mut_ptr().add(eight));
+        }
+    }
+    for r in 0..rows {
+        exponentials::<L::Wide>(&mut scores[r], largest[r]);
+    }
+    for eight in (0..rows).step_by(8) {
+        let mut all = [L::splat(0.0); 8];
+        for r in 0..8.min(rows - eight) {
+            for i in 0..FOURS {
+                // SAFETY: 32 values.
+                let weight = unsafe { L::load(scores[eight + r].as_ptr().add(8 * i)) };
+                all[r] = all[r].add(weight);
+            }
+        }
+        // SAFETY: eight values each.
+        unsafe {
+            let before = L::load(sum.as_ptr().add(eight));
+            let shrink = L::load(shrinks.as_ptr().add(eight));
+            let after = before.mul_add(shrink, L::sum_of_each(all));
+            after.store(sum.as_mut_ptr().add(eight));
+        }
+    }
+    shrinks
+}
+
+/// `e^(score - largest)`
+#[inline(always)]
+fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
+    // The widest registers need fewer: what is left over is not stored, so it is not computed either.
+    let mut all = [F::splat(0.0); FOURS];
+    for i in 0..TOKENS / F::WIDTH {
+        // SAFETY: 32 values.
+        all[i] = unsafe { F::load(scores.as_ptr().add(F::WIDTH * i)) }.sub(F::splat(largest));
+    }
+    let all = exp_of_negatives(all);
+    for i in 0..TOKENS / F::WIDTH {
+        // SAFETY: the same.
+        unsafe { all[i].store(scores.as_mut_ptr().add(F::WIDTH * i)) };
     }
 }
 
@@ -541,22 +608,31 @@ unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
     }
 }
 
-/// Adds a partition to those before it.
+/// Adds a partition to those before it, for one row.
 #[inline(always)]
-pub fn combine<L: Lanes>(total: &mut Softmax, out: &mut [f32], part: &Softmax, part_out: &[f32]) {
-    if part.largest == f32::NEG_INFINITY {
+pub fn combine<L: Lanes>(
+    totals: &mut Softmaxes,
+    row: usize,
+    out: &mut [f32],
+    part: Softmax,
+    part_out: &[f32],
+) {
+    if part.largest == NOTHING {
         return;
     }
+    let total = totals.get(row);
     let largest = match part.largest > total.largest {
         true => part.largest,
         false => total.largest,
     };
-    let a = exp(L::splat(total.largest - largest)).to_array()[0];
-    let b = exp(L::splat(part.largest - largest)).to_array()[0];
-    *total = Softmax {
-        largest,
-        sum: part.sum.mul_add(b, total.sum * a),
-    };
+    let mut falls = [0.0; 8];
+    falls[0] = total.largest - largest;
+    falls[1] = part.largest - largest;
+    // SAFETY: eight values.
+    let falls = unsafe { L::load(falls.as_ptr()) };
+    let [a, b, ..] = exp_of_negatives([falls])[0].to_array();
+    totals.largest[row] = largest;
+    totals.sum[row] = part.sum.mul_add(b, total.sum * a);
     assert_eq!(out.len(), part_out.len(), "two rows of one head");
     for i in 0..out.len() {
         out[i] = part_out[i].mul_add(b, out[i] * a);
