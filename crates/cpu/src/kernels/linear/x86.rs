@@ -129,7 +129,8 @@ unsafe fn dense<E: dense::DenseElement>(
     // SAFETY: the caller's promise.
     unsafe {
         match isa {
-            Isa::Avx512 | Isa::Amx => dense::avx512::<E>(linear, x, panels),
+            Isa::Amx => dense::amx::<E>(linear, x, panels),
+            Isa::Avx512 => dense::avx512::<E>(linear, x, panels),
             Isa::Avx2 => dense::avx2::<E>(linear, x, panels),
             Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
         }
