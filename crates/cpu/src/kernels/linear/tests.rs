@@ -221,7 +221,7 @@ fn dense_panels_side_by_side_agree_with_the_scalar_kernel() {
                 order: None,
             };
             let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
-            for rows in [1, 6] {
+            for rows in [1, 6, 12, 19] {
                 let x = Matrix::filled(rows, columns, activation);
                 let reference = run(Isa::Scalar, &packed, rows, &x, true);
                 for isa in Isa::available() {
