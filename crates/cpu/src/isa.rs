@@ -2,7 +2,9 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod first_cache;
 
+pub use first_cache::has_large_first_cache;
 use std::fmt;
 
 /// Sets of another architecture do not exist, so that none can be chosen by mistake.

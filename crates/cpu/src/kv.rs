@@ -4,6 +4,7 @@
 //! 32 tokens: keys as `[width][32]` and values as `[32][width]`, so that attention reads both along full registers
 //! without adding across lanes.
 
+use crate::isa::has_large_first_cache;
 use crate::memory::AlignedBytes;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -19,6 +20,8 @@ pub struct KvPool {
     page_bytes: usize,
     pages: usize,
     groups: Vec<GroupLayout>,
+    /// Whether blocks are asked for into the first-level cache.
+    pub asks_near: bool,
 }
 
 struct GroupLayout {
@@ -112,6 +115,7 @@ impl KvPool {
             page_bytes: layout.page_bytes,
             pages,
             groups,
+            asks_near: has_large_first_cache(),
         })
     }
 

@@ -177,6 +177,9 @@ pub struct Steps {
     pub step: usize,
     /// Where `elements` of later sums lie, to be asked for meanwhile.
     pub next: *const u8,
+    /// Whether they are to come to the first-level cache, in registers [twice as wide](Lanes::IS_WIDE). Attention of one answer over
+    /// 256 tokens takes 2.1 to 2.5 us so on a Zen 5, and 3.3 to 3.8 from the second-level one.
+    pub asks_near: bool,
 }
 
 /// Plain Rust.

@@ -3,56 +3,69 @@
 //! needed for an item that it has not taken, so one that has lost its core holds up the others by one item at the most, and
 //! finds its way when it is back.
 //!
-//! A step has hundreds of phases of a few microseconds, and cores far apart need a tenth of one to see each other's writes.
-//! So what a thread writes as it goes is a line of its own: the others look at it when they have nothing else to do.
+//! A step has hundreds of phases of a few microseconds, and cores far apart need a quarter of one to see each other's writes.
+//! So a thread has two lines of its own, each written without waiting for others as a rule: one that its items are taken from,
+//! which others touch only when there is something to take, and one that says what it has done, which others wait for.
 
 use crate::pool::share;
 use crate::waiting::Waiting;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
 
-/// How far a thread's share is: the phase's number, then how many of its items were taken, then how many are done.
-/// Processors fetch lines in pairs.
+/// A phase's number, then how many items. Processors fetch lines in pairs.
 #[repr(align(128))]
-struct Share(AtomicU64);
+struct Line(AtomicU64);
 
-/// Bits for the items taken, and for those done: a step of 65,536 sequences by 255 heads. 65,535 phases are left.
+/// Bits for the items: a step of 65,536 sequences by 255 heads.
 const ITEM_BITS: u32 = 24;
-const TAKEN: u64 = 1 << ITEM_BITS;
-const DONE: u64 = 1;
-const PHASE: u64 = 1 << (2 * ITEM_BITS);
+const PHASE: u64 = 1 << ITEM_BITS;
 
-fn taken(word: u64) -> usize {
-    ((word % PHASE) / TAKEN) as usize
+/// Looks at what others have done before items are taken from one that says it has begun its last: most of a microsecond.
+const LOOKS: u32 = 64;
+
+impl Line {
+    /// Items of phase `number`: none if it has not begun here, None if it is over.
+    #[inline]
+    fn items(&self, number: u64) -> Option<usize> {
+        let word = self.0.load(Acquire);
+        match (word / PHASE).cmp(&number) {
+            std::cmp::Ordering::Less => Some(0),
+            std::cmp::Ordering::Equal => Some((word % PHASE) as usize),
+            std::cmp::Ordering::Greater => None,
+        }
+    }
 }
 
-fn done(word: u64) -> usize {
-    (word % TAKEN) as usize
+struct Share {
+    /// How many of its items were taken.
+    taken: Line,
+    /// How many items this thread has done, others' included. Nobody else writes it.
+    done: Line,
 }
 
 impl Share {
-    /// Takes one of the `count` items of phase `number`, and says with the same write that `done` others are done: None
-    /// when all are taken or the phase is over.
+    /// Takes one of the `count` items of phase `number`: None when all are taken or the phase is over.
     #[inline]
-    fn take(&self, number: u64, count: usize, done: u64) -> Option<usize> {
-        let mut word = self.0.load(SeqCst);
+    fn take(&self, number: u64, count: usize) -> Option<usize> {
+        let mut word = self.taken.0.load(Relaxed);
         loop {
             let next = match (word / PHASE).cmp(&number) {
                 // All phases before are over: nobody else writes here but to begin this one.
-                std::cmp::Ordering::Less if count > 0 => number * PHASE + TAKEN,
-                std::cmp::Ordering::Equal if taken(word) < count => word + TAKEN + done,
+                std::cmp::Ordering::Less if count > 0 => number * PHASE + 1,
+                std::cmp::Ordering::Equal if (word % PHASE) < count as u64 => word + 1,
                 _ => return None,
             };
-            match self.0.compare_exchange_weak(word, next, SeqCst, SeqCst) {
-                Ok(_) => return Some(taken(next) - 1),
+            match self
+                .taken
+                .0
+                .compare_exchange_weak(word, next, SeqCst, Relaxed)
+            {
+                Ok(_) => return Some((next % PHASE) as usize - 1),
                 Err(now) => word = now,
             }
         }
-    }
-
-    fn is_over(&self, number: u64, count: usize) -> bool {
-        let word = self.0.load(SeqCst);
-        count == 0 || word / PHASE > number || word / PHASE == number && done(word) == count
     }
 }
 
@@ -73,8 +86,13 @@ struct Broken;
 
 impl Phases {
     pub fn new(threads: usize) -> Phases {
+        let line = || Line(AtomicU64::new(0));
+        let share = |_| Share {
+            taken: line(),
+            done: line(),
+        };
         Phases {
-            shares: (0..threads).map(|_| Share(AtomicU64::new(0))).collect(),
+            shares: (0..threads).map(share).collect(),
             waiting: Waiting::new(),
         }
     }
@@ -90,7 +108,8 @@ impl Phases {
     /// Back to the first phase. Nobody may be walking.
     pub fn restart(&self) {
         for share in &self.shares {
-            share.0.store(0, SeqCst);
+            share.taken.0.store(0, SeqCst);
+            share.done.0.store(0, SeqCst);
         }
         self.waiting.mend();
     }
@@ -105,9 +124,17 @@ impl Phases {
         share(items, index, self.shares.len())
     }
 
+    /// Whoever is in a later phase has seen that this one is over.
+    #[inline]
     fn is_over(&self, number: u64, items: usize) -> bool {
-        let mut shares = self.shares.iter().enumerate();
-        shares.all(|(index, share)| share.is_over(number, self.items_of(index, items).len()))
+        let mut done = 0;
+        for share in &self.shares {
+            match share.done.items(number) {
+                Some(more) => done += more,
+                None => return true,
+            }
+        }
+        done == items
     }
 }
 
@@ -120,29 +147,63 @@ impl Walk<'_> {
         if items == 0 {
             return false;
         }
-        assert!((items as u64) < TAKEN, "{items} items of a phase");
+        assert!((items as u64) < PHASE, "{items} items of a phase");
         let (phases, number) = (self.phases, self.next);
         self.next += 1;
         let threads = phases.shares.len();
+        let own = &phases.shares[self.thread];
+        // Others have looked at it: here while the first item is done, instead of behind it.
+        ask_to_write(&own.done.0);
         let mut did_first = false;
-        // Its own first, then those of the threads behind it.
-        for index in (self.thread..threads).chain(0..self.thread) {
+        let mut done = 0;
+        let mut take_all_of = |index: usize| {
             let (share, mine) = (&phases.shares[index], phases.items_of(index, items));
-            let mut finished = 0;
-            while let Some(item) = share.take(number, mine.len(), finished) {
+            let mut took = false;
+            while let Some(item) = share.take(number, mine.len()) {
                 work(mine.start + item);
                 did_first |= mine.start + item == 0;
-                finished = DONE;
+                took = true;
+                done += 1;
             }
-            if finished > 0 && done(share.0.fetch_add(DONE, SeqCst)) + 1 == mine.len() {
+            if took {
+                own.done.0.store(number * PHASE + done, Release);
+                // Either this sees who sleeps, or they see what is done.
+                fence(SeqCst);
                 phases.waiting.wake();
             }
+        };
+        take_all_of(self.thread);
+        for _ in 0..LOOKS {
+            if phases.is_over(number, items) {
+                return did_first;
+            }
+            std::hint::spin_loop();
+        }
+        // One who lost its core may have taken less than it seemed.
+        for index in 0..threads {
+            take_all_of(index);
         }
         if !phases.waiting.until(|| phases.is_over(number, items)) {
             std::panic::resume_unwind(Box::new(Broken));
         }
         did_first
     }
+}
+
+/// Asks for a line that will be written, without waiting for it.
+#[inline(always)]
+fn ask_to_write(line: &AtomicU64) {
+    // SAFETY: a prefetch changes nothing, and processors that do not have it do nothing.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{line}]",
+            line = in(reg) line,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
 use crate::kernels::activations::QuantizedRows;
 use crate::kernels::attention::{Attention, Scratch};
-use crate::kernels::linear::{Input, Linear, takes_tiles};
+use crate::kernels::linear::{Input, Linear};
 use crate::kernels::rope::Rotation;
 use crate::kernels::{elementwise, gated, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
@@ -27,12 +27,15 @@ const ITEM_BYTES: usize = 96 << 10;
 /// Items of such a phase for each thread at the most.
 const MOST_ITEMS_PER_THREAD: usize = 16;
 
-/// Rows a thread from which on products of tiles are shared by rows too: activations take more room than weights there, and
-/// are best read by the core that made them (576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows).
-const TILE_ROWS: usize = 64;
+/// Rows a thread from which on products are shared by rows too: many activations take more room than weights, and are best read
+/// by the core that made them (AMX, 576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows; AVX-512 on a Zen 5: 2 % of prefill).
+const SHARED_ROWS: usize = 64;
 
 /// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
 const DENSE_PANELS: usize = 8;
+
+/// Panels that kernels multiply side by side with many rows: items do not part them.
+const PANELS_OF_MANY_ROWS: usize = 2;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
@@ -428,14 +431,19 @@ impl<'a> Run<'a> {
             _ => product.x,
         };
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
-        let takes_tiles = |part: &PackedMatrix| takes_tiles(isa, part, product.rows);
-        let mut row_parts = 1;
-        if parts.iter().any(takes_tiles) {
-            row_parts = (product.rows / TILE_ROWS).clamp(1, self.threads);
-        }
-        let mut items = match product.rows <= OWN_ROWS {
-            true => self.items_of_weights(panels, parts.iter().map(|p| p.bytes()).sum()),
-            false => self.items(panels),
+        let row_parts = match quantized {
+            true => (product.rows / SHARED_ROWS).clamp(1, self.threads),
+            false => 1,
+        };
+        let (side, mut items) = match product.rows <= OWN_ROWS {
+            true => {
+                let bytes = parts.iter().map(|p| p.bytes()).sum();
+                (1, self.items_of_weights(panels, bytes))
+            }
+            false => {
+                let side = PANELS_OF_MANY_ROWS;
+                (side, self.items(panels.div_ceil(side)))
+            }
         };
         if !quantized {
             items = items.min((panels / DENSE_PANELS).max(self.threads));
@@ -463,7 +471,8 @@ impl<'a> Run<'a> {
             let rows = share(product.rows, item / panel_parts, row_parts);
             let behind = (row_parts > 1).then(|| inputs.rows_behind(rows.start));
             let inputs = behind.as_ref().unwrap_or(inputs);
-            let mine = share(panels, item % panel_parts, panel_parts);
+            let mine = share(panels.div_ceil(side), item % panel_parts, panel_parts);
+            let mine = mine.start * side..panels.min(mine.end * side);
             let (mut first_panel, mut first_column) = (0, first_column);
             for part in parts {
                 let end = first_panel + part.panels();

@@ -146,6 +146,14 @@ impl Attention<'_> {
         }
     }
 
+    /// The keys and values of the block that a position lies in.
+    fn block_at(&self, tile: QueryTile<'_>, position: usize) -> (*const u8, *const u8) {
+        let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
+        let page = tile.blocks[position / tokens_per_page - tile.first_page];
+        let block = position % tokens_per_page / TOKENS;
+        self.pool.block_of(self.of, page, block)
+    }
+
     /// The partitions that some query of the tile sees a token of.
     pub fn partitions(&self, tile: QueryTile<'_>) -> Range<usize> {
         self.first_seen(tile.position) / PARTITION..tile.context.div_ceil(PARTITION)
@@ -293,17 +301,9 @@ impl Attention<'_> {
         let context = tile.context.min(start + PARTITION);
         let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
         for position in (start.max(first_block)..context).step_by(TOKENS) {
-            let tokens_per_page = self.pool.tokens_per_page(self.of.kv.group);
-            let page = tile.blocks[position / tokens_per_page - tile.first_page];
-            let block = position % tokens_per_page / TOKENS;
-            let (keys, values) = self.pool.block_of(self.of, page, block);
+            let (keys, values) = self.block_at(tile, position);
             let next = match position + TOKENS < tile.context {
-                true => {
-                    let position = position + TOKENS;
-                    let page = tile.blocks[position / tokens_per_page - tile.first_page];
-                    let block = position % tokens_per_page / TOKENS;
-                    self.pool.block_of(self.of, page, block).into()
-                }
+                true => self.block_at(tile, position + TOKENS).into(),
                 false => [keys, values],
             };
             let heads = self.q.width / dim;
@@ -311,6 +311,7 @@ impl Attention<'_> {
                 keys,
                 values,
                 next,
+                asks_near: self.pool.asks_near,
                 position: tile.position,
                 block: position,
                 whole_context: (!self.causal).then_some(tile.context),
@@ -340,6 +341,7 @@ struct Walk<'a> {
     keys: *const u8,
     values: *const u8,
     next: [*const u8; 2],
+    asks_near: bool,
     /// Of the first query.
     position: usize,
     /// Position of the block's first token.
@@ -383,7 +385,7 @@ impl Walk<'_> {
 
 for_each_isa! {
     fn singles<L>(walk: Walk<'_>, scratch: &mut Scratch) {
-        let block = Block::<Singles>::new(walk.keys, walk.values, walk.next, walk.dim);
+        let block = Block::<Singles>::new(walk.keys, walk.values, walk.next, walk.asks_near, walk.dim);
         all_rows::<L, _>(walk, block, scratch);
     }
 }
@@ -393,7 +395,8 @@ for_each_isa! {
         // Rows that share every load widen what they load. For more of them the block is widened once, into memory, unless
         // widening costs nothing beside the products.
         if walk.rows <= ROWS || L::ADDS_THREE_ROWS {
-            let block = Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.dim);
+            let block =
+                Block::<Halves>::new(walk.keys, walk.values, walk.next, walk.asks_near, walk.dim);
             all_rows::<L, _>(walk, block, scratch);
             return;
         }
@@ -405,7 +408,7 @@ for_each_isa! {
             widen::<L::Wide>(walk.values.cast(), &mut scratch.values[..count]);
         }
         let (keys, values) = (scratch.keys.as_ptr().cast(), scratch.values.as_ptr().cast());
-        let block = Block::<Widened>::new(keys, values, [keys, values], walk.dim);
+        let block = Block::<Widened>::new(keys, values, [keys, values], false, walk.dim);
         all_rows::<L, _>(walk, block, scratch);
     }
 }

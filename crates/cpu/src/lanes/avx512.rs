@@ -129,7 +129,11 @@ pub unsafe fn add_wide<const R: usize, const HALVES: bool, const ASKS: bool>(
         for i in 0..steps.count {
             let elements = steps.elements.add(i * steps.step);
             if ASKS {
-                _mm_prefetch::<_MM_HINT_T1>(steps.next.wrapping_add(i * steps.step).cast());
+                let next = steps.next.wrapping_add(i * steps.step).cast();
+                match steps.asks_near {
+                    true => _mm_prefetch::<_MM_HINT_T0>(next),
+                    false => _mm_prefetch::<_MM_HINT_T1>(next),
+                }
             }
             let mut element = [_mm512_setzero_ps(); 2];
             for c in 0..2 {

@@ -108,16 +108,24 @@ pub struct Block<E> {
     /// The keys and values that are needed next: blocks lie in different pages, where the processor does not look by
     /// itself. A whole block ahead, since memory is that far away.
     next: [*const u8; 2],
+    asks_near: bool,
     dim: usize,
     element: PhantomData<E>,
 }
 
 impl<E> Block<E> {
-    pub fn new(keys: *const u8, values: *const u8, next: [*const u8; 2], dim: usize) -> Block<E> {
+    pub fn new(
+        keys: *const u8,
+        values: *const u8,
+        next: [*const u8; 2],
+        asks_near: bool,
+        dim: usize,
+    ) -> Block<E> {
         Block {
             keys,
             values,
             next,
+            asks_near,
             dim,
             element: PhantomData,
         }
@@ -418,6 +426,7 @@ fn steps_of_keys<E: Element>(block: &Block<E>, queries: *const f32, first: usize
         elements: block.keys.wrapping_add(offset),
         step: TOKENS * E::BYTES,
         next: block.next[0].wrapping_add(offset),
+        asks_near: block.asks_near,
     }
 }
 
@@ -572,6 +581,7 @@ fn steps_of_values<E: Element, const R: usize>(
         elements: block.values.wrapping_add(offset),
         step: block.dim * E::BYTES,
         next: block.next[1].wrapping_add(offset),
+        asks_near: block.asks_near,
     }
 }
 

@@ -16,8 +16,6 @@ use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;
 use crate::pack::PackedMatrix;
-#[cfg(target_arch = "x86_64")]
-use crate::pack::layout::with_layout;
 use mettle_plan::BackendError;
 use std::ops::Range;
 
@@ -39,16 +37,6 @@ pub struct Linear<'a> {
     pub residual: Option<Rows>,
     pub out: Rows,
     pub rows: usize,
-}
-
-/// Whether so many rows are multiplied with these weights as tiles.
-pub fn takes_tiles(isa: Isa, weights: &PackedMatrix, rows: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && rows > x86::AVX512_DIRECT_ROWS {
-        return with_layout!(weights.dtype, L => x86::takes_tiles::<L>(), dense => false);
-    }
-    let _ = (isa, weights, rows);
-    false
 }
 
 /// What one thread works in.
@@ -110,6 +98,49 @@ impl Linear<'_> {
             Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => unsafe {
                 arm::run(self, isa, panels, &mut room.0)
             },
+        }
+    }
+
+    /// `store` for several rows, whose sums lie one behind the other.
+    ///
+    /// # Safety
+    /// As for `run`; the sums are there.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn store_rows<const N: usize>(
+        &self,
+        first: usize,
+        rows: Range<usize>,
+        sums: *const [f32; N],
+    ) {
+        // Found out once: what is written might be any of this, as far as the compiler knows.
+        let (bias, residual, out) = (self.bias, self.residual, self.out);
+        let is_whole = first + N <= self.weights.rows;
+        for row in rows.clone() {
+            // SAFETY: the caller's promise.
+            let sums = unsafe { &*sums.add(row - rows.start) };
+            if !is_whole {
+                // SAFETY: the same.
+                unsafe { self.store(first, row, sums) };
+                continue;
+            }
+            let mut values = *sums;
+            if let Some(bias) = bias {
+                let bias = &bias[first..first + N];
+                for i in 0..N {
+                    values[i] += bias[i];
+                }
+            }
+            // As in `store`: one borrow ends before the other starts.
+            if let Some(residual) = &residual {
+                // SAFETY: the same.
+                let residual = unsafe { residual.columns(first, N).row(row) };
+                for i in 0..N {
+                    values[i] += residual[i];
+                }
+            }
+            // SAFETY: the same.
+            unsafe { out.columns(first, N).row_mut(row).copy_from_slice(&values) };
         }
     }
 

@@ -15,7 +15,7 @@ mod unpack;
 
 use self::unpack::Unpack;
 use super::{Input, Linear};
-use crate::isa::Isa;
+use crate::isa::{Isa, has_large_first_cache};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::memory::Rows;
 use crate::pack::layout::{F8, with_layout};
@@ -25,19 +25,21 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use amx::TileRoom;
-pub use amx::{multiply_tiles, takes_tiles};
+pub use amx::multiply_tiles;
 use split_row::SplitRow;
 use tiled::WidePanel;
 
 /// Rows up to which widening in registers is the faster way. AVX2 has registers for four rows and widens again for the next.
 const AVX2_DIRECT_ROWS: usize = 4;
-pub const AVX512_DIRECT_ROWS: usize = 8;
+const AVX512_DIRECT_ROWS: usize = 8;
 
 /// What one thread works in.
 pub struct Room {
     wide: WidePanel,
     tiles: TileRoom,
     split: SplitRow,
+    /// Whether one row's weights are asked for far ahead, into the first-level cache.
+    asks_far: bool,
 }
 
 impl Room {
@@ -47,6 +49,7 @@ impl Room {
             wide: WidePanel::new()?,
             tiles: TileRoom::new()?,
             split: SplitRow::new(columns)?,
+            asks_far: has_large_first_cache(),
         })
     }
 
@@ -76,10 +79,10 @@ pub unsafe fn run(linear: &Linear<'_>, isa: Isa, panels: Range<usize>, room: &mu
                 dense => unreachable!("dense weights take dense activations")
             ),
             Input::Dense(x) => match linear.weights.dtype {
-                DType::F32 => dense::<dense::F32>(linear, isa, x, panels),
-                DType::F16 => dense::<dense::F16>(linear, isa, x, panels),
-                DType::BF16 => dense::<dense::Bf16>(linear, isa, x, panels),
-                DType::F8 => dense::<F8>(linear, isa, x, panels),
+                DType::F32 => dense::<dense::F32>(linear, isa, x, panels, room),
+                DType::F16 => dense::<dense::F16>(linear, isa, x, panels, room),
+                DType::BF16 => dense::<dense::Bf16>(linear, isa, x, panels, room),
+                DType::F8 => dense::<F8>(linear, isa, x, panels, room),
                 integers => unreachable!("{integers} weights take quantized activations"),
             },
         }
@@ -99,13 +102,18 @@ unsafe fn quantized<W: Unpack>(
     let is_split = matches!(linear.input, Input::One(_));
     // SAFETY: the caller's promise.
     unsafe {
-        if super::takes_tiles(isa, linear.weights, linear.rows) {
+        let many = linear.rows > AVX512_DIRECT_ROWS;
+        if many && isa.has_tiles() && amx::takes_tiles::<W>() {
             let (tiles, first) = x.tiles().expect("many rows are made with tiles");
             return amx::run::<W>(linear, tiles, first, panels, &mut room.tiles);
         }
         match (isa, linear.rows) {
-            (Isa::Amx, _) if is_split => one_row::amx::<W>(linear, x, split, panels),
-            (Isa::Avx512, _) if is_split => one_row::avx512::<W>(linear, x, split, panels),
+            (Isa::Avx512 | Isa::Amx, _) if is_split && room.asks_far => {
+                one_row::avx512_asking::<W>(linear, x, split, panels)
+            }
+            (Isa::Avx512 | Isa::Amx, _) if is_split => {
+                one_row::avx512::<W>(linear, x, split, panels)
+            }
             (Isa::Avx512 | Isa::Amx, ..=AVX512_DIRECT_ROWS) => {
                 direct::avx512::<W>(linear, x, panels)
             }
@@ -125,12 +133,13 @@ unsafe fn dense<E: dense::DenseElement>(
     isa: Isa,
     x: Rows,
     panels: Range<usize>,
+    room: &Room,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         match isa {
-            Isa::Amx => dense::amx::<E>(linear, x, panels),
-            Isa::Avx512 => dense::avx512::<E>(linear, x, panels),
+            Isa::Avx512 | Isa::Amx if room.asks_far => dense::avx512_asking::<E>(linear, x, panels),
+            Isa::Avx512 | Isa::Amx => dense::avx512::<E>(linear, x, panels),
             Isa::Avx2 => dense::avx2::<E>(linear, x, panels),
             Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
         }

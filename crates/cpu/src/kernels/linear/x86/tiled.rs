@@ -1,10 +1,10 @@
 //! Many rows: a panel is widened into the first-level cache, as much of its columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
+use super::for_each_eight;
 use super::pieces::nibbles;
 use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::Unpack;
-use super::{for_each_eight, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -13,13 +13,12 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use in_memory::add_in_memory;
-
-/// Blocks of a panel that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
+/// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
-/// Rows that go over one chunk: their activations (350 KB for 1152 columns) stay in the second-level cache.
-const ROWS: usize = 128;
+/// Rows that go over one chunk: their activations (360 KB for 1152 columns) stay in the second-level cache. Whole tiles of twelve
+/// and of four.
+const ROWS: usize = 132;
 
 /// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
@@ -50,11 +49,11 @@ struct WideOffsets {
 
 /// One thread's widened weights and waiting sums.
 pub struct WidePanel {
-    /// `CHUNK` of [`WideBlock`].
+    /// `CHUNK` of [`WideBlock`], one panel's behind the other's.
     blocks: AlignedBytes,
     /// [`WideOffsets`] of their groups.
     offsets: AlignedBytes,
-    /// `[row of the input][row]`.
+    /// `[row of the input][panel][row]`.
     sums: AlignedBytes,
     /// The same of a group so far, without its scales, for the rows of a tile: zeros between groups.
     products: AlignedBytes,
@@ -66,8 +65,8 @@ impl WidePanel {
         Ok(WidePanel {
             blocks: room(CHUNK * size_of::<WideBlock>())?,
             offsets: room(CHUNK / GROUP * size_of::<WideOffsets>())?,
-            sums: room(ROWS * size_of::<[f32; PANEL]>())?,
-            products: room(Avx2::ROWS * size_of::<[f32; PANEL]>())?,
+            sums: room(ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
+            products: room(Avx512::ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
         })
     }
 
@@ -76,16 +75,19 @@ impl WidePanel {
         parts.iter().map(|part| part.len()).sum()
     }
 
+    /// Block `b` of panel `n` of those side by side.
     #[inline(always)]
-    fn block(&self, b: usize) -> *mut WideBlock {
-        debug_assert!(b <= CHUNK);
-        self.blocks.base().cast::<WideBlock>().wrapping_add(b)
+    fn block<T: Tile>(&self, n: usize, b: usize) -> *mut WideBlock {
+        debug_assert!(n < T::PANELS && b < T::CHUNK);
+        let at = n * T::CHUNK + b;
+        self.blocks.base().cast::<WideBlock>().wrapping_add(at)
     }
 
     #[inline(always)]
-    fn offsets(&self, g: usize) -> *mut WideOffsets {
-        debug_assert!(g < CHUNK / GROUP);
-        self.offsets.base().cast::<WideOffsets>().wrapping_add(g)
+    fn offsets<T: Tile>(&self, n: usize, g: usize) -> *mut WideOffsets {
+        debug_assert!(n < T::PANELS && g < T::CHUNK / GROUP);
+        let at = n * (T::CHUNK / GROUP) + g;
+        self.offsets.base().cast::<WideOffsets>().wrapping_add(at)
     }
 }
 
@@ -119,37 +121,42 @@ pub unsafe fn avx512<W: Unpack>(
 trait Tile: Panel {
     /// Rows of the largest tile.
     const ROWS: usize;
+    /// Panels side by side in it.
+    const PANELS: usize;
+    /// Blocks of each that are widened at a time.
+    const CHUNK: usize = CHUNK / Self::PANELS;
 
-    /// All tiles of some rows. Types that have as many `OFFSETS`, and whose groups are scaled or not, share it: it is a call.
+    /// All tiles of some rows and panels. Types that have as many `OFFSETS`, and whose groups are scaled or not, share it: it is a
+    /// call.
     ///
     /// # Safety
-    /// As for `Linear::run`, and the processor has the instructions (so for all).
+    /// As for `Linear::run`, and the processor has the instructions (so for all); `PANELS` at the most.
     unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
         linear: &Linear<'_>,
         x: &QuantizedRows,
-        panel: usize,
+        panels: Range<usize>,
         rows: Range<usize>,
         blocks: Range<usize>,
         room: &WidePanel,
-        ahead: Ahead,
+        ahead: Ahead<2>,
     );
 
-    /// Widens whole groups of a panel.
+    /// Widens whole groups of panel `n` of those side by side.
     ///
     /// # Safety
-    /// They are in this type's layout, and within `CHUNK` blocks.
-    unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel);
+    /// They are in this type's layout, and within `Self::CHUNK` blocks.
+    unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel, n: usize);
 
-    /// Adds the products of the widened blocks with the rows' `blocks` to the rows' sums.
+    /// Adds the products of `N` panels' widened blocks with the rows' `blocks` to the rows' sums.
     ///
     /// # Safety
-    /// The rows have the blocks, `sums` has 16 values for each row, at a multiple of 64.
-    unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+    /// The rows have the blocks, `sums` has 16 values for each row and panel, at a multiple of 64.
+    unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize, const N: usize>(
         room: &WidePanel,
         inputs: Inputs<'_, M>,
         blocks: Range<usize>,
         sums: *mut f32,
-        ahead: Option<Ahead>,
+        ahead: Option<Ahead<N>>,
     );
 }
 
@@ -162,32 +169,43 @@ unsafe fn all<W: Unpack, T: Tile>(
 ) {
     const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP) };
     let blocks = linear.weights.columns / BLOCK;
-    let chunks = blocks.div_ceil(CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
+    let chunks = blocks.div_ceil(T::CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
     let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
     for rows in (0..linear.rows).step_by(ROWS) {
         let rows = rows..linear.rows.min(rows + ROWS);
-        for panel in panels.clone() {
+        for panel in panels.clone().step_by(T::PANELS) {
+            let count = T::PANELS.min(panels.end - panel);
             for first in (0..blocks).step_by(chunk) {
-                let count = chunk.min(blocks - first);
-                // SAFETY: the caller's promise; a chunk is whole groups within `CHUNK` blocks.
-                unsafe {
-                    let packed = linear.weights.panel(panel);
-                    let from = first / W::GROUP_BLOCKS * W::GROUP_BYTES;
-                    let to = (first + count) / W::GROUP_BLOCKS * W::GROUP_BYTES;
-                    T::widen::<W>(&packed[from..to], room);
-                    // Behind the end lies the next panel, if there is one: it is only asked for.
-                    let ahead = Ahead {
-                        next: packed.as_ptr().wrapping_add(to),
-                        block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
+                let last = blocks.min(first + chunk);
+                let [from, to] = [first, last].map(|b| b / W::GROUP_BLOCKS * W::GROUP_BYTES);
+                let mut ahead = Ahead {
+                    next: [std::ptr::null(); 2],
+                    block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
+                };
+                for n in 0..count {
+                    let packed = linear.weights.panel(panel + n);
+                    // SAFETY: the caller's promise; a chunk is whole groups within `T::CHUNK` blocks.
+                    unsafe { T::widen::<W>(&packed[from..to], room, n) };
+                    // Behind the end lie the panels side by side with it, then the next ones if there are any: they are only
+                    // asked for.
+                    let behind = match last == blocks {
+                        true => T::PANELS * linear.weights.panel_bytes,
+                        false => to,
                     };
-                    let (rows, blocks) = (rows.clone(), first..first + count);
+                    ahead.next[n] = packed.as_ptr().wrapping_add(behind);
+                }
+                let (panels, rows, blocks) = (panel..panel + count, rows.clone(), first..last);
+                // SAFETY: the caller's promise.
+                unsafe {
                     match (W::OFFSETS, W::SCALES_GROUPS) {
                         (0, false) => {
-                            T::all::<0, false>(linear, x, panel, rows, blocks, room, ahead)
+                            T::all::<0, false>(linear, x, panels, rows, blocks, room, ahead)
                         }
-                        (0, true) => T::all::<0, true>(linear, x, panel, rows, blocks, room, ahead),
-                        (1, _) => T::all::<1, false>(linear, x, panel, rows, blocks, room, ahead),
-                        _ => T::all::<16, true>(linear, x, panel, rows, blocks, room, ahead),
+                        (0, true) => {
+                            T::all::<0, true>(linear, x, panels, rows, blocks, room, ahead)
+                        }
+                        (1, _) => T::all::<1, false>(linear, x, panels, rows, blocks, room, ahead),
+                        _ => T::all::<16, true>(linear, x, panels, rows, blocks, room, ahead),
                     }
                 }
             }
@@ -195,35 +213,49 @@ unsafe fn all<W: Unpack, T: Tile>(
     }
 }
 
-/// The packed weights that are widened next. They are asked for while these are multiplied: nothing else reads ahead.
+/// The packed weights of `N` panels that are widened next. They are asked for while these are multiplied: nothing else reads
+/// ahead.
 #[derive(Clone, Copy)]
-struct Ahead {
-    next: *const u8,
+struct Ahead<const N: usize> {
+    next: [*const u8; N],
     block_bytes: usize,
 }
 
-impl Ahead {
-    /// Asks for block `b`.
+impl<const N: usize> Ahead<N> {
+    /// Asks for block `b` of each.
     #[inline(always)]
     fn ask(&self, b: usize) {
-        for line in (0..self.block_bytes).step_by(64) {
-            let at = self.next.wrapping_add(b * self.block_bytes + line);
-            // SAFETY: a prefetch does not fault; every processor with these kernels has it.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        for n in 0..N {
+            for line in (0..self.block_bytes).step_by(64) {
+                let at = self.next[n].wrapping_add(b * self.block_bytes + line);
+                // SAFETY: a prefetch does not fault; every processor with these kernels has it.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            }
+        }
+    }
+
+    /// Those of the first panels.
+    #[inline(always)]
+    fn of<const COUNT: usize>(&self) -> Ahead<COUNT> {
+        let mut next = [std::ptr::null(); COUNT];
+        next.copy_from_slice(&self.next[..COUNT]);
+        Ahead {
+            next,
+            block_bytes: self.block_bytes,
         }
     }
 }
 
 /// A register's rows of `Tile::widen`.
 #[inline(always)]
-unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
+unsafe fn widen<W: Unpack, R: Register, T: Tile>(groups: &[u8], room: &WidePanel, n: usize) {
     let mut b = 0;
-    // SAFETY: `group` is a whole group in this type's layout, and there is room for `CHUNK` blocks.
+    // SAFETY: `group` is a whole group in this type's layout, and there is room for `T::CHUNK` blocks.
     unsafe {
         for (g, group) in groups.chunks_exact(W::GROUP_BYTES).enumerate() {
             let group = group.as_ptr();
             if W::OFFSETS == 16 {
-                let out = room.offsets(g);
+                let out = room.offsets::<T>(n, g);
                 for c in 0..2 {
                     let w = nibbles::<R>(group.add(W::NIBBLES_OF_OFFSETS), c);
                     for v in 0..4 {
@@ -234,7 +266,7 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
             }
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
-                let out = room.block(b);
+                let out = room.block::<T>(n, b);
                 for_each_eight!(C, {
                     let w = W::eight::<R, C>(block);
                     for v in 0..4 {
@@ -257,21 +289,22 @@ unsafe fn widen<W: Unpack, R: Register>(groups: &[u8], room: &WidePanel) {
     }
 }
 
+/// `Tile::all` for `N` panels.
 #[inline(always)]
-unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
+unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const N: usize>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panel: usize,
     rows: Range<usize>,
     blocks: Range<usize>,
     room: &WidePanel,
-    ahead: Ahead,
+    ahead: Ahead<2>,
 ) {
     let columns = linear.weights.columns;
     let is_first = blocks.start == 0;
     let is_last = blocks.end * BLOCK == columns;
     let mut row = rows.start;
-    let mut ahead = Some(ahead);
+    let mut ahead = Some(ahead.of::<N>());
     // SAFETY: the caller's promise; tiles stay inside `rows`.
     unsafe {
         let all_sums = room.sums.base().cast::<f32>();
@@ -288,14 +321,18 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
                 // Few lines of the cache where nothing has to wait for the next chunk.
                 let sums = match is_first && is_last {
                     true => all_sums,
-                    false => all_sums.add((row - rows.start) * PANEL),
+                    false => all_sums.add((row - rows.start) * N * PANEL),
                 };
                 if is_first {
-                    *sums.cast() = [0.0_f32; $m * PANEL];
+                    for i in 0..$m * N {
+                        T::store(T::zeros(), sums.add(i * PANEL));
+                    }
                 }
                 if is_last {
                     for m in 0..$m {
-                        ask_for_output(linear, panel, row + m);
+                        for n in 0..N {
+                            ask_for_output(linear, panel + n, row + m);
+                        }
                     }
                 }
                 let inputs = Inputs {
@@ -303,18 +340,22 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool>(
                     sums_of_groups: &sums_of_groups,
                 };
                 let (blocks, ahead) = (blocks.clone(), ahead.take());
-                T::add::<OFFSETS, SCALES_GROUPS, $m>(room, inputs, blocks, sums, ahead);
+                T::add::<OFFSETS, SCALES_GROUPS, $m, N>(room, inputs, blocks, sums, ahead);
                 // Right behind each tile: the next one is computed while the memory takes these.
                 if is_last {
-                    for m in 0..$m {
-                        let sums = &*sums.add(m * PANEL).cast::<[f32; PANEL]>();
-                        linear.store(panel * PANEL, row + m, sums);
+                    let (first, rows) = (panel * PANEL, row..row + $m);
+                    match N {
+                        2 => linear.store_rows::<{ 2 * PANEL }>(first, rows, sums.cast()),
+                        _ => linear.store_rows::<PANEL>(first, rows, sums.cast()),
                     }
                 }
                 row += $m;
             };
         }
-        while T::ROWS == 8 && row + 8 <= rows.end {
+        while T::ROWS == 12 && row + 12 <= rows.end {
+            tile!(12);
+        }
+        if T::ROWS == 12 && row + 8 <= rows.end {
             tile!(8);
         }
         while row + 4 <= rows.end {
@@ -355,7 +396,8 @@ macro_rules! for_each_step {
     };
 }
 
-mod in_memory;
+mod avx2;
+mod avx512;
 
 /// The rows of a tile: all their blocks, and the sums of the groups that are there.
 struct Inputs<'a, const M: usize> {
@@ -389,145 +431,58 @@ impl<const M: usize> Inputs<'_, M> {
     }
 }
 
-/// `Tile::add` of AVX-512: sums stay in registers.
-///
-/// # Safety
-/// As for `Tile::add`.
-#[inline(always)]
-unsafe fn add_in_registers<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
-    room: &WidePanel,
-    inputs: Inputs<'_, M>,
-    blocks: Range<usize>,
-    sums: *mut f32,
-    ahead: Option<Ahead>,
-) {
-    type T = Avx512;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut products = [T::zeros(); M];
-        let mut total = [T::load(sums); M];
-        for m in 0..M {
-            total[m] = T::load(sums.add(m * PANEL));
-        }
-        for b in 0..blocks.len() {
-            if let Some(ahead) = ahead {
-                ahead.ask(b);
-            }
-            let w = &*room.block(b);
-            let x = inputs.blocks(blocks.start + b);
-            let dots = pair_dots(&w.steps, x);
-            let scale = T::load(w.scales.as_ptr());
-            if SCALES_GROUPS {
-                for m in 0..M {
-                    products[m] = T::mul_add_one(T::floats(dots[m]), (*x[m]).scale, products[m]);
-                }
-                if (b + 1).is_multiple_of(GROUP) {
-                    for m in 0..M {
-                        total[m] = T::mul_add(products[m], scale, total[m]);
-                        products[m] = T::zeros();
-                    }
-                    if OFFSETS == 16 {
-                        // Behind the products: registers do not hold both.
-                        let w = &*room.offsets(b / GROUP);
-                        let x = inputs.sums((blocks.start + b) / GROUP);
-                        let dots = pair_dots(&w.steps, x);
-                        for m in 0..M {
-                            let units = T::times(T::load(w.units.as_ptr()), (*x[m]).scale);
-                            total[m] = T::mul_add(T::floats(dots[m]), units, total[m]);
-                        }
-                    }
-                }
-                continue;
-            }
-            let offset = T::load(w.offsets.as_ptr());
-            for m in 0..M {
-                let x = &*x[m];
-                total[m] = T::mul_add(T::floats(dots[m]), T::times(scale, x.scale), total[m]);
-                if OFFSETS == 1 {
-                    total[m] = T::mul_add_one(offset, x.sum, total[m]);
-                }
-            }
-        }
-        for m in 0..M {
-            T::store(total[m], sums.add(m * PANEL));
-        }
-    }
-}
-
-/// The sums of the products of some steps' weights with a block of each row.
-///
-/// # Safety
-/// The blocks exist; the processor has AVX-512.
-#[inline(always)]
-unsafe fn pair_dots<const M: usize, const COUNT: usize>(
-    steps: &[Step; COUNT],
-    x: [*const QuantizedBlock; M],
-) -> [__m512i; M] {
-    // SAFETY: the caller's promise; steps lie at multiples of 64.
-    unsafe {
-        let mut dots = [_mm512_setzero_si512(); M];
-        for_each_step!(STEP, {
-            if STEP < COUNT {
-                let w = _mm512_load_si512(steps.as_ptr().add(STEP).cast());
-                for m in 0..M {
-                    dots[m] = add_products_at::<{ 4 * STEP }>(dots[m], w, x[m]);
-                }
-            }
-        });
-        dots
-    }
-}
-
-vnni! {
-    /// 16 pairs of weights.
-    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
-}
-
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
 macro_rules! tile_with {
-    ($name:ident, $rows:literal rows, $add:ident, $features:literal, $($register:ty),*) => {
+    ($name:ident, $add:path, $rows:literal rows, $($panels:literal)|* panels, $features:literal, $($register:ty),*) => {
         impl Tile for $name {
             const ROWS: usize = $rows;
+            const PANELS: usize = [$($panels),*][0];
 
             #[target_feature(enable = $features)]
             unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
                 linear: &Linear<'_>,
                 x: &QuantizedRows,
-                panel: usize,
+                panels: Range<usize>,
                 rows: Range<usize>,
                 blocks: Range<usize>,
                 room: &WidePanel,
-                ahead: Ahead,
+                ahead: Ahead<2>,
             ) {
+                let panel = panels.start;
                 // SAFETY: the caller's promise.
                 unsafe {
-                    all_tiles::<Self, OFFSETS, SCALES_GROUPS>(linear, x, panel, rows, blocks, room, ahead)
+                    match panels.len() {
+                        $($panels => all_tiles::<Self, OFFSETS, SCALES_GROUPS, $panels>(
+                            linear, x, panel, rows, blocks, room, ahead,
+                        ),)*
+                        count => unreachable!("{count} panels side by side"),
+                    }
                 }
             }
 
             #[inline(always)]
-            unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel) {
+            unsafe fn widen<W: Unpack>(groups: &[u8], room: &WidePanel, n: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { $(widen::<W, $register>(groups, room);)* }
+                unsafe { $(widen::<W, $register, Self>(groups, room, n);)* }
             }
 
             #[inline(always)]
-            unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+            unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize, const N: usize>(
                 room: &WidePanel,
                 inputs: Inputs<'_, M>,
                 blocks: Range<usize>,
                 sums: *mut f32,
-                ahead: Option<Ahead>,
+                ahead: Option<Ahead<N>>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { $add::<OFFSETS, SCALES_GROUPS, M>(room, inputs, blocks, sums, ahead) }
+                unsafe { $add(room, inputs, blocks, sums, ahead) }
             }
         }
     };
 }
 
-tile_with!(Avx2, 4 rows, add_in_memory, "avx2,fma,f16c", Eight<0>, Eight<1>);
+tile_with!(Avx2, avx2::add::<OFFSETS, SCALES_GROUPS, M, N>, 4 rows, 1 panels, "avx2,fma,f16c", Eight<0>, Eight<1>);
 tile_with!(
-    Avx512, 8 rows, add_in_registers,
+    Avx512, avx512::add::<OFFSETS, SCALES_GROUPS, M, N>, 12 rows, 2 | 1 panels,
     "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
 );

@@ -26,17 +26,23 @@ macro_rules! for_each_row {
 /// # Safety
 /// As for `Tile::add`.
 #[inline(always)]
-pub unsafe fn add_in_memory<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize>(
+pub unsafe fn add<
+    const OFFSETS: usize,
+    const SCALES_GROUPS: bool,
+    const M: usize,
+    const N: usize,
+>(
     room: &WidePanel,
     inputs: Inputs<'_, M>,
     blocks: Range<usize>,
     sums: *mut f32,
-    ahead: Option<Ahead>,
+    ahead: Option<Ahead<N>>,
 ) {
+    const { assert!(N == 1) };
     // SAFETY: the caller's promise.
     unsafe {
         let products = room.products.base().cast::<f32>();
-        let mut w = room.block(0).cast_const();
+        let mut w = room.block::<Avx2>(0, 0).cast_const();
         let mut x = inputs.blocks(blocks.start);
         for b in 0..blocks.len() {
             if let Some(ahead) = ahead {
@@ -69,7 +75,7 @@ pub unsafe fn add_in_memory<const OFFSETS: usize, const SCALES_GROUPS: bool, con
                 Avx2::store(Avx2::zeros(), products);
             }
             if OFFSETS == 16 {
-                let w = &*room.offsets(b / GROUP);
+                let w = &*room.offsets::<Avx2>(0, b / GROUP);
                 let x = inputs.sums((blocks.start + b) / GROUP);
                 let dots = dots_of_both(&w.steps, x);
                 let units = Avx2::load(w.units.as_ptr());
