@@ -22,7 +22,8 @@ struct Line(AtomicU64);
 const ITEM_BITS: u32 = 24;
 const PHASE: u64 = 1 << ITEM_BITS;
 
-/// Looks at what others have done before items are taken from one that says it has begun its last: most of a microsecond.
+/// Looks at what others have done before their items are taken, about a microsecond: those who are at work end soon, and to take from
+/// them costs both more than is left.
 const LOOKS: u32 = 64;
 
 impl Line {
@@ -179,7 +180,7 @@ impl Walk<'_> {
             }
             std::hint::spin_loop();
         }
-        // One who lost its core may have taken less than it seemed.
+        // One who lost its core has left some.
         for index in 0..threads {
             take_all_of(index);
         }

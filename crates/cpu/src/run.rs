@@ -34,9 +34,6 @@ const SHARED_ROWS: usize = 64;
 /// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
 const DENSE_PANELS: usize = 8;
 
-/// Panels that kernels multiply side by side with many rows: items do not part them.
-const PANELS_OF_MANY_ROWS: usize = 2;
-
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
     pub(crate) cpu: &'a CpuExecutable,
@@ -431,19 +428,12 @@ impl<'a> Run<'a> {
             _ => product.x,
         };
         let panels: usize = parts.iter().map(|p| p.panels()).sum();
-        let row_parts = match quantized {
-            true => (product.rows / SHARED_ROWS).clamp(1, self.threads),
-            false => 1,
-        };
-        let (side, mut items) = match product.rows <= OWN_ROWS {
-            true => {
-                let bytes = parts.iter().map(|p| p.bytes()).sum();
-                (1, self.items_of_weights(panels, bytes))
-            }
-            false => {
-                let side = PANELS_OF_MANY_ROWS;
-                (side, self.items(panels.div_ceil(side)))
-            }
+        let most_parts = if quantized { self.threads } else { 1 };
+        let row_parts = (product.rows / SHARED_ROWS).clamp(1, most_parts);
+        let pairs = panels.div_ceil(2);
+        let mut items = match product.rows <= OWN_ROWS {
+            true => self.items_of_weights(pairs, parts.iter().map(|p| p.bytes()).sum()),
+            false => self.items(pairs),
         };
         if !quantized {
             items = items.min((panels / DENSE_PANELS).max(self.threads));
@@ -471,8 +461,9 @@ impl<'a> Run<'a> {
             let rows = share(product.rows, item / panel_parts, row_parts);
             let behind = (row_parts > 1).then(|| inputs.rows_behind(rows.start));
             let inputs = behind.as_ref().unwrap_or(inputs);
-            let mine = share(panels.div_ceil(side), item % panel_parts, panel_parts);
-            let mine = mine.start * side..panels.min(mine.end * side);
+            // In pairs, which many rows are multiplied with side by side.
+            let mine = share(pairs, item % panel_parts, panel_parts);
+            let mine = 2 * mine.start..panels.min(2 * mine.end);
             let (mut first_panel, mut first_column) = (0, first_column);
             for part in parts {
                 let end = first_panel + part.panels();

@@ -1,4 +1,4 @@
-//! Owns how large the first-level cache is, by which kernels choose where to what they ask for comes.
+//! Owns the size of the first-level cache: by it kernels choose to which cache the memory that they ask for comes.
 
 /// Of Zen 5 and of Intel's since Ice Lake. Processors before have 32 KB.
 #[cfg(target_arch = "x86_64")]
@@ -43,11 +43,11 @@ fn bytes() -> usize {
     0
 }
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
-    /// Linux reads it from the processor too, where the machine has told it.
+    /// Linux has it in a file; other systems have none such.
     #[test]
     fn the_system_says_the_same() {
         let file = |name: &str| {
