@@ -152,7 +152,8 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
     // More columns than are widened at a time, more rows than go over them at once, and a last panel that is not full.
     for dtype in DType::ALL {
         let columns = 9 * 256;
-        let n = 19;
+        // Shares of one panel and of two.
+        let n = 45;
         let bytes = random_blocks(dtype, n * columns / dtype.block_len(), 9);
         let shape = [n, columns];
         let view = TensorView {
@@ -162,7 +163,7 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
             order: None,
         };
         let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
-        for rows in [1, 3, 4, 127, 128, 143] {
+        for rows in [1, 3, 4, 131, 132, 133, 155] {
             let x = Matrix::filled(rows, columns, activation);
             let reference = run(Isa::Scalar, &packed, rows, &x, false);
             for isa in Isa::available() {
