@@ -28,7 +28,7 @@ const ITEM_BYTES: usize = 96 << 10;
 const MOST_ITEMS_PER_THREAD: usize = 16;
 
 /// Rows a thread from which on products are shared by rows too: many activations take more room than weights, and are best read
-/// by the core that made them (AMX, 576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows; AVX-512 on a Zen 5: 2 % of prefill).
+/// by the core that made them (AMX, 576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows; AVX-512 on a Zen 5 whose cores are far apart: 10 % of prefill).
 const SHARED_ROWS: usize = 64;
 
 /// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
