@@ -181,8 +181,8 @@ impl Walk<'_> {
             std::hint::spin_loop();
         }
         // One who lost its core has left some.
-        for index in 0..threads {
-            take_all_of(index);
+        for behind in 1..threads {
+            take_all_of((self.thread + behind) % threads);
         }
         if !phases.waiting.until(|| phases.is_over(number, items)) {
             std::panic::resume_unwind(Box::new(Broken));

@@ -113,7 +113,8 @@ impl Linear<'_> {
         rows: Range<usize>,
         sums: *const [f32; N],
     ) {
-        // Found out once: what is written might be any of this, as far as the compiler knows.
+        // Found out once: what is written might be any of this, as far as the compiler knows. `store` row by row, even of a copy, makes
+        // products of 512 rows 1 to 4 % slower (Zen 5).
         let (bias, residual, out) = (self.bias, self.residual, self.out);
         let is_whole = first + N <= self.weights.rows;
         for row in rows.clone() {
