@@ -3,8 +3,12 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod first_cache;
+#[cfg(target_arch = "x86_64")]
+mod pipes;
 
 pub use first_cache::has_large_first_cache;
+#[cfg(target_arch = "x86_64")]
+pub use pipes::adds_beside_products;
 use std::fmt;
 
 /// Sets of another architecture do not exist, so that none can be chosen by mistake.

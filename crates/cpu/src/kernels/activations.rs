@@ -6,19 +6,27 @@
 //! this backend measures 0.0009 and 0.2 % at the worst of 4 x 500. ARCHITECTURE.md has the table.
 
 #[cfg(target_arch = "x86_64")]
+mod own_products;
+#[cfg(target_arch = "x86_64")]
 pub mod tiles;
 
 use super::order;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::adds_beside_products;
 use crate::isa::{Isa, for_each_isa};
 use crate::memory::AlignedBytes;
 use crate::pack::BLOCK;
 use mettle_plan::BackendError;
+#[cfg(target_arch = "x86_64")]
+pub use own_products::is_of_sums;
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
 use std::sync::Arc;
 #[cfg(target_arch = "x86_64")]
 use tiles::TileRows;
 
 /// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
-/// pointer a row; and blocks are 76 bytes, so that rows do not fall on the same lines of a cache.
+/// pointer a row; and blocks are 80 bytes, so that rows do not fall on the same lines of a cache.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct QuantizedBlock {
@@ -29,6 +37,9 @@ pub struct QuantizedBlock {
     pub sum: f32,
     /// The same of the first 16: what sums of groups are made of. Kernels do not read it.
     pub first_sum: f32,
+    /// The sum of the products that the first pair of integers makes with the second, of all pairs of pairs that
+    /// [`is_of_sums`]; where kernels take it.
+    pub own_products: i32,
 }
 
 impl QuantizedBlock {
@@ -52,6 +63,9 @@ pub struct QuantizedRows {
     /// The same rows and sums once more, where kernels multiply tiles.
     #[cfg(target_arch = "x86_64")]
     tiles: Option<Arc<[TileRows; 2]>>,
+    /// Whether blocks are written with their own products.
+    #[cfg(target_arch = "x86_64")]
+    has_own_products: bool,
     /// The row of the data that is row 0 here.
     first: usize,
     rows: usize,
@@ -79,6 +93,8 @@ impl QuantizedRows {
             },
             #[cfg(target_arch = "x86_64")]
             tiles: None,
+            #[cfg(target_arch = "x86_64")]
+            has_own_products: false,
             first: 0,
             rows,
             blocks_per_row,
@@ -102,9 +118,19 @@ impl QuantizedRows {
                 TileRows::new(rows, groups)?,
             ]));
         }
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx512 {
+            made.has_own_products = adds_beside_products();
+        }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = isa;
         Ok(made)
+    }
+
+    /// Whether kernels can multiply sums.
+    #[cfg(target_arch = "x86_64")]
+    pub fn has_own_products(&self) -> bool {
+        self.has_own_products
     }
 
     pub fn bytes(&self) -> usize {
@@ -131,6 +157,8 @@ impl QuantizedRows {
             sums: self.sums.clone(),
             #[cfg(target_arch = "x86_64")]
             tiles: self.tiles.clone(),
+            #[cfg(target_arch = "x86_64")]
+            has_own_products: self.has_own_products,
             first: self.first + first,
             rows: self.rows - first,
             blocks_per_row: self.blocks_per_row,
@@ -201,6 +229,27 @@ impl QuantizedRows {
         }
     }
 
+    /// The blocks of some rows.
+    #[cfg(target_arch = "x86_64")]
+    pub fn blocks_of(&self, rows: Range<usize>, columns: usize) -> RowsOfBlocks {
+        assert!(rows.end <= self.rows);
+        RowsOfBlocks {
+            first: self.place(rows.start, columns),
+            blocks_per_row: self.blocks_per_row,
+        }
+    }
+
+    /// Their sums of every 16 columns, a block for each group. Panics if the rows were made without sums.
+    #[cfg(target_arch = "x86_64")]
+    pub fn sums_of(&self, rows: Range<usize>, columns: usize) -> RowsOfBlocks {
+        assert!(rows.end <= self.rows);
+        let first = self.sums_at(rows.start, columns);
+        RowsOfBlocks {
+            first: first.expect("rows without sums"),
+            blocks_per_row: self.blocks_per_row / (GROUP / BLOCK),
+        }
+    }
+
     /// # Safety
     /// No other thread touches this row meanwhile.
     pub unsafe fn quantize(&self, isa: Isa, row: usize, x: &[f32]) {
@@ -236,9 +285,14 @@ impl QuantizedRows {
     /// # Safety
     /// As for `quantize`.
     unsafe fn finish(&self, isa: Isa, row: usize, columns: usize) {
-        // SAFETY: the caller's promise; rows have tiles where the processor has AVX-512.
+        // SAFETY: the caller's promise; rows have tiles or their own products where the processor has AVX-512.
         unsafe {
             self.add_up(isa, row, columns);
+            #[cfg(target_arch = "x86_64")]
+            if self.has_own_products {
+                let blocks = self.place(row, columns);
+                own_products::write(std::slice::from_raw_parts_mut(blocks, columns / BLOCK));
+            }
             #[cfg(target_arch = "x86_64")]
             if let Some(([rows, sums], first)) = self.tiles() {
                 rows.write(first + row, self.row(row, columns));
@@ -293,6 +347,39 @@ impl QuantizedRows {
             let data = self.data.base().cast::<QuantizedBlock>();
             data.add((self.first + row) * self.blocks_per_row)
         }
+    }
+}
+
+/// Where the blocks of some rows lie.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub struct RowsOfBlocks {
+    first: *const QuantizedBlock,
+    blocks_per_row: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl RowsOfBlocks {
+    /// Bytes from one row to the next.
+    #[inline(always)]
+    pub fn stride(&self) -> usize {
+        self.blocks_per_row * size_of::<QuantizedBlock>()
+    }
+
+    /// A block of the first row. It need not exist.
+    #[inline(always)]
+    pub fn of_first(&self, block: usize) -> *const QuantizedBlock {
+        self.first.wrapping_add(block)
+    }
+
+    /// The same block of each of the first rows.
+    #[inline(always)]
+    pub fn at<const M: usize>(&self, block: usize) -> [*const QuantizedBlock; M] {
+        let mut blocks = [self.of_first(block); M];
+        for m in 0..M {
+            blocks[m] = blocks[m].wrapping_add(m * self.blocks_per_row);
+        }
+        blocks
     }
 }
 

@@ -5,7 +5,7 @@ use super::for_each_eight;
 use super::pieces::nibbles;
 use super::registers::{Avx2, Avx512, Eight, Panel, Register, Sixteen};
 use super::unpack::Unpack;
-use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
+use crate::kernels::activations::{QuantizedRows, RowsOfBlocks};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
 use crate::pack::{BLOCK, PANEL};
@@ -16,9 +16,12 @@ use std::ops::Range;
 /// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
-/// Rows that go over one chunk: their activations (360 KB for 1152 columns) stay in the second-level cache. Whole tiles of twelve
-/// and of four.
-const ROWS: usize = 132;
+/// Rows that go over one chunk at the most: their activations (400 KB for 1152 columns) stay in the second-level cache. Whole tiles
+/// of twelve, of eight and of four.
+const ROWS: usize = 144;
+
+/// Rows of the largest tile.
+const MOST_ROWS: usize = 12;
 
 /// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
@@ -38,6 +41,8 @@ struct WideBlock {
     steps: [Step; STEPS],
     scales: [f32; PANEL],
     offsets: [f32; PANEL],
+    /// Where sums are multiplied: what the products of its own integers are too much, negative.
+    less_own: [i32; PANEL],
 }
 
 /// The 16 offsets of a group, widened.
@@ -66,7 +71,7 @@ impl WidePanel {
             blocks: room(CHUNK * size_of::<WideBlock>())?,
             offsets: room(CHUNK / GROUP * size_of::<WideOffsets>())?,
             sums: room(ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
-            products: room(Avx512::ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
+            products: room(MOST_ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
         })
     }
 
@@ -114,15 +119,26 @@ pub unsafe fn avx512<W: Unpack>(
     room: &mut WidePanel,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { all::<W, Avx512>(linear, x, panels, room) }
+    unsafe {
+        match x.has_own_products() {
+            true => all::<W, Avx512OfSums>(linear, x, panels, room),
+            false => all::<W, Avx512>(linear, x, panels, room),
+        }
+    }
 }
 
+/// AVX-512 whose tiles multiply sums.
+struct Avx512OfSums;
+
 /// How an instruction set computes a tile.
-trait Tile: Panel {
+trait Tile {
+    type Lanes: Panel;
     /// Rows of the largest tile.
     const ROWS: usize;
     /// Panels side by side in it.
     const PANELS: usize;
+    /// Whether it multiplies sums, and takes what the products of their own integers are too much from the rows and the panels.
+    const OF_SUMS: bool;
     /// Blocks of each that are widened at a time.
     const CHUNK: usize = CHUNK / Self::PANELS;
 
@@ -153,7 +169,7 @@ trait Tile: Panel {
     /// The rows have the blocks, `sums` has 16 values for each row and panel, at a multiple of 64.
     unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize, const N: usize>(
         room: &WidePanel,
-        inputs: Inputs<'_, M>,
+        inputs: Inputs,
         blocks: Range<usize>,
         sums: *mut f32,
         ahead: Option<Ahead<N>>,
@@ -171,8 +187,12 @@ unsafe fn all<W: Unpack, T: Tile>(
     let blocks = linear.weights.columns / BLOCK;
     let chunks = blocks.div_ceil(T::CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
     let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
-    for rows in (0..linear.rows).step_by(ROWS) {
-        let rows = rows..linear.rows.min(rows + ROWS);
+    let rows_at_a_time = linear
+        .rows
+        .div_ceil(linear.rows.div_ceil(ROWS))
+        .next_multiple_of(T::ROWS);
+    for rows in (0..linear.rows).step_by(rows_at_a_time) {
+        let rows = rows..linear.rows.min(rows + rows_at_a_time);
         for panel in panels.clone().step_by(T::PANELS) {
             let count = T::PANELS.min(panels.end - panel);
             for first in (0..blocks).step_by(chunk) {
@@ -283,6 +303,9 @@ unsafe fn widen<W: Unpack, R: Register, T: Tile>(groups: &[u8], room: &WidePanel
                         (&raw mut (*out).offsets).cast(),
                     );
                 }
+                if T::OF_SUMS {
+                    avx512::write_less_own(out);
+                }
                 b += 1;
             }
         }
@@ -310,14 +333,6 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
         let all_sums = room.sums.base().cast::<f32>();
         macro_rules! tile {
             ($m:literal) => {
-                let mut inputs = [x.row(row, columns); $m];
-                let mut sums_of_groups: [&[QuantizedBlock]; $m] = [&[]; $m];
-                for m in 0..$m {
-                    inputs[m] = x.row(row + m, columns);
-                    if OFFSETS == 16 {
-                        sums_of_groups[m] = x.sums_for(OFFSETS, row + m, columns);
-                    }
-                }
                 // Few lines of the cache where nothing has to wait for the next chunk.
                 let sums = match is_first && is_last {
                     true => all_sums,
@@ -325,7 +340,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
                 };
                 if is_first {
                     for i in 0..$m * N {
-                        T::store(T::zeros(), sums.add(i * PANEL));
+                        T::Lanes::store(T::Lanes::zeros(), sums.add(i * PANEL));
                     }
                 }
                 if is_last {
@@ -336,8 +351,11 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
                     }
                 }
                 let inputs = Inputs {
-                    rows: &inputs,
-                    sums_of_groups: &sums_of_groups,
+                    rows: x.blocks_of(row..row + $m, columns),
+                    sums_of_groups: match OFFSETS == 16 {
+                        true => x.sums_of(row..row + $m, columns),
+                        false => x.blocks_of(row..row + $m, columns),
+                    },
                 };
                 let (blocks, ahead) = (blocks.clone(), ahead.take());
                 T::add::<OFFSETS, SCALES_GROUPS, $m, N>(room, inputs, blocks, sums, ahead);
@@ -355,7 +373,7 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
         while T::ROWS == 12 && row + 12 <= rows.end {
             tile!(12);
         }
-        if T::ROWS == 12 && row + 8 <= rows.end {
+        while T::ROWS >= 8 && row + 8 <= rows.end {
             tile!(8);
         }
         while row + 4 <= rows.end {
@@ -396,47 +414,45 @@ macro_rules! for_each_step {
     };
 }
 
+/// The same for pairs of steps.
+macro_rules! for_each_eighth {
+    ($pair:ident, $body:block) => {
+        for_each_step!(@ $pair, $body, 0 1 2 3 4 5 6 7)
+    };
+}
+
+/// The body for each row of a tile, with its number a constant.
+macro_rules! for_each_row {
+    ($row:ident of $m:ident, $body:block) => {
+        for_each_row!(@ $row of $m, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $row:ident of $m:ident, $body:block, $($number:literal)*) => {
+        $(if $number < $m {
+            const $row: usize = $number;
+            $body
+        })*
+    };
+}
+
 mod avx2;
 mod avx512;
 
-/// The rows of a tile: all their blocks, and the sums of the groups that are there.
-struct Inputs<'a, const M: usize> {
-    rows: &'a [&'a [QuantizedBlock]; M],
-    sums_of_groups: &'a [&'a [QuantizedBlock]; M],
-}
-
-impl<const M: usize> Inputs<'_, M> {
-    /// Block `b` of each row.
-    ///
-    /// # Safety
-    /// They have it.
-    #[inline(always)]
-    unsafe fn blocks(&self, b: usize) -> [*const QuantizedBlock; M] {
-        let mut x = [std::ptr::null(); M];
-        for m in 0..M {
-            // SAFETY: the caller's promise.
-            x[m] = unsafe { self.rows[m].as_ptr().add(b) };
-        }
-        x
-    }
-
-    /// The sums of group `g` of each row.
-    #[inline(always)]
-    fn sums(&self, g: usize) -> [*const QuantizedBlock; M] {
-        let mut x = [std::ptr::null::<QuantizedBlock>(); M];
-        for m in 0..M {
-            x[m] = &self.sums_of_groups[m][g];
-        }
-        x
-    }
+/// The rows of a tile: all their blocks, and the sums of the groups if there are any.
+#[derive(Clone, Copy)]
+struct Inputs {
+    rows: RowsOfBlocks,
+    sums_of_groups: RowsOfBlocks,
 }
 
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
 macro_rules! tile_with {
-    ($name:ident, $add:path, $rows:literal rows, $($panels:literal)|* panels, $features:literal, $($register:ty),*) => {
+    ($name:ident, $lanes:ty, $add:path, $rows:literal rows, $($panels:literal)|* panels, $of_sums:literal,
+        $features:literal, $($register:ty),*) => {
         impl Tile for $name {
+            type Lanes = $lanes;
             const ROWS: usize = $rows;
             const PANELS: usize = [$($panels),*][0];
+            const OF_SUMS: bool = $of_sums;
 
             #[target_feature(enable = $features)]
             unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
@@ -469,7 +485,7 @@ macro_rules! tile_with {
             #[inline(always)]
             unsafe fn add<const OFFSETS: usize, const SCALES_GROUPS: bool, const M: usize, const N: usize>(
                 room: &WidePanel,
-                inputs: Inputs<'_, M>,
+                inputs: Inputs,
                 blocks: Range<usize>,
                 sums: *mut f32,
                 ahead: Option<Ahead<N>>,
@@ -481,8 +497,15 @@ macro_rules! tile_with {
     };
 }
 
-tile_with!(Avx2, avx2::add::<OFFSETS, SCALES_GROUPS, M, N>, 4 rows, 1 panels, "avx2,fma,f16c", Eight<0>, Eight<1>);
 tile_with!(
-    Avx512, avx512::add::<OFFSETS, SCALES_GROUPS, M, N>, 12 rows, 2 | 1 panels,
+    Avx2, Self, avx2::add::<OFFSETS, SCALES_GROUPS, M, N>, 4 rows, 1 panels, false,
+    "avx2,fma,f16c", Eight<0>, Eight<1>
+);
+tile_with!(
+    Avx512, Self, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 12 rows, 2 | 1 panels, false,
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
+);
+tile_with!(
+    Avx512OfSums, Avx512, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 8 rows, 2 | 1 panels, true,
     "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
 );

@@ -8,19 +8,6 @@ use crate::pack::PANEL;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// The body for each row of a tile of AVX2, with its number a constant.
-macro_rules! for_each_row {
-    ($row:ident of $m:ident, $body:block) => {
-        for_each_row!(@ $row of $m, $body, 0 1 2 3)
-    };
-    (@ $row:ident of $m:ident, $body:block, $($number:literal)*) => {
-        $(if $number < $m {
-            const $row: usize = $number;
-            $body
-        })*
-    };
-}
-
 /// `Tile::add` of AVX2.
 ///
 /// # Safety
@@ -33,7 +20,7 @@ pub unsafe fn add<
     const N: usize,
 >(
     room: &WidePanel,
-    inputs: Inputs<'_, M>,
+    inputs: Inputs,
     blocks: Range<usize>,
     sums: *mut f32,
     ahead: Option<Ahead<N>>,
@@ -43,7 +30,7 @@ pub unsafe fn add<
     unsafe {
         let products = room.products.base().cast::<f32>();
         let mut w = room.block::<Avx2>(0, 0).cast_const();
-        let mut x = inputs.blocks(blocks.start);
+        let mut x = inputs.rows.at::<M>(blocks.start);
         for b in 0..blocks.len() {
             if let Some(ahead) = ahead {
                 ahead.ask(b);
@@ -76,7 +63,7 @@ pub unsafe fn add<
             }
             if OFFSETS == 16 {
                 let w = &*room.offsets::<Avx2>(0, b / GROUP);
-                let x = inputs.sums((blocks.start + b) / GROUP);
+                let x = inputs.sums_of_groups.at::<M>((blocks.start + b) / GROUP);
                 let dots = dots_of_both(&w.steps, x);
                 let units = Avx2::load(w.units.as_ptr());
                 for_each_row!(ROW of M, {

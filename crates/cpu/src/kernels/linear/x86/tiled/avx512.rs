@@ -1,15 +1,21 @@
 //! Tiles of AVX-512: registers hold the products of one block, of two panels where there are two; sums are in memory.
 //!
-//! Twelve rows by two panels are 24 chains of products, and a pair of activations is loaded once for both panels. A processor that
-//! starts two products a cycle waits for loads and for the products before with fewer: of its rate with scales and offsets, a Zen 5
-//! does 98 % so, and 88 % with eight rows by one panel (a copy in C, everything in the first-level cache).
+//! **Rows by panels.** Twelve rows by two panels are 24 chains of products, and a pair of activations is loaded once for both
+//! panels. A processor that starts two products a cycle waits for loads and for the products before with fewer.
+//!
+//! **Products of sums** (Winograd, 1968). Two steps are `a w + a' w'`, for the activations `a` and `a'` and the weights `w` and `w'` of
+//! one place each. They are also `(a + w') (a' + w) - a a' - w w'`: one product for two, since the products of a row's own integers are
+//! computed once when it is quantized, and those of a panel once when it is widened. Nothing is rounded: a sum of 15 bits and 13 has
+//! 16, and 32 bits that overflow on the way to a result that does not are right in the end. It takes two additions, so it pays where
+//! additions start beside products: see [`crate::isa::adds_beside_products`]. Five pairs of steps of a block's eight are computed so
+//! and three as they are, which is about where products and all instructions together take equally long.
 
-use super::{Ahead, GROUP, Inputs, STEPS, Step, WidePanel};
-use crate::kernels::activations::QuantizedBlock;
+use super::{Ahead, GROUP, Inputs, MOST_ROWS, STEPS, Step, Tile, WideBlock, WidePanel};
+use crate::kernels::activations::{QuantizedBlock, RowsOfBlocks, is_of_sums};
 use crate::kernels::linear::x86::registers::{Avx512, Panel};
-use crate::kernels::linear::x86::vnni;
 use crate::pack::PANEL;
 use std::arch::x86_64::*;
+use std::mem::offset_of;
 use std::ops::Range;
 
 /// `Tile::add` of AVX-512.
@@ -18,146 +24,301 @@ use std::ops::Range;
 /// As for `Tile::add`.
 #[inline(always)]
 pub unsafe fn add<
+    T: Tile,
     const OFFSETS: usize,
     const SCALES_GROUPS: bool,
     const M: usize,
     const N: usize,
 >(
     room: &WidePanel,
-    inputs: Inputs<'_, M>,
+    inputs: Inputs,
     blocks: Range<usize>,
     sums: *mut f32,
     ahead: Option<Ahead<N>>,
 ) {
-    type T = Avx512;
+    type Lanes = Avx512;
     // SAFETY: the caller's promise.
     unsafe {
         let products = room.products.base().cast::<f32>();
+        let mut x = Column::new(inputs.rows, blocks.start);
         for b in 0..blocks.len() {
             if let Some(ahead) = ahead {
                 ahead.ask(b);
             }
-            let x = inputs.blocks(blocks.start + b);
+            let mut w = [std::ptr::null(); N];
             let mut steps = [std::ptr::null(); N];
             for n in 0..N {
-                steps[n] = (&raw const (*room.block::<T>(n, b)).steps).cast();
+                w[n] = room.block::<T>(n, b).cast_const();
+                steps[n] = (&raw const (*w[n]).steps).cast();
             }
-            let dots = pair_dots::<M, N, STEPS>(steps, x);
+            let mut dots = [[_mm512_setzero_si512(); N]; M];
+            if T::OF_SUMS {
+                let mut less = [_mm512_setzero_si512(); N];
+                for n in 0..N {
+                    less[n] = _mm512_load_si512((&raw const (*w[n]).less_own).cast());
+                }
+                for_each_row!(ROW of M, {
+                    const OWN: usize = offset_of!(QuantizedBlock, own_products);
+                    let own = _mm512_castps_si512(x.of_all::<ROW, OWN>());
+                    for n in 0..N {
+                        dots[ROW][n] = _mm512_sub_epi32(less[n], own);
+                    }
+                });
+            }
+            let dots = pair_dots::<M, N, STEPS>(dots, steps, x, T::OF_SUMS);
             let is_end = (b + 1).is_multiple_of(GROUP);
+            let (mut scales, mut offsets) = ([Lanes::zeros(); N], [Lanes::zeros(); N]);
             for n in 0..N {
-                let w = &*room.block::<T>(n, b);
-                let scale = T::load(w.scales.as_ptr());
-                let offset = T::load(w.offsets.as_ptr());
-                for m in 0..M {
-                    let at = (m * N + n) * PANEL;
+                scales[n] = Lanes::load((*w[n]).scales.as_ptr());
+                offsets[n] = Lanes::load((*w[n]).offsets.as_ptr());
+            }
+            for_each_row!(ROW of M, {
+                let scale = x.of_all::<ROW, { offset_of!(QuantizedBlock, scale) }>();
+                let sum_of_x = x.of_all::<ROW, { offset_of!(QuantizedBlock, sum) }>();
+                for n in 0..N {
+                    let at = (ROW * N + n) * PANEL;
                     let (sum, products) = (sums.add(at), products.add(at));
-                    let dots = T::floats(dots[m][n]);
-                    let x = &*x[m];
+                    let dots = Lanes::floats(dots[ROW][n]);
                     if SCALES_GROUPS {
-                        let all = T::mul_add_one(dots, x.scale, T::load(products));
-                        T::store(if is_end { T::zeros() } else { all }, products);
+                        let all = Lanes::mul_add(dots, scale, Lanes::load(products));
+                        Lanes::store(if is_end { Lanes::zeros() } else { all }, products);
                         if is_end {
-                            T::store(T::mul_add(all, scale, T::load(sum)), sum);
+                            Lanes::store(Lanes::mul_add(all, scales[n], Lanes::load(sum)), sum);
                         }
                         continue;
                     }
-                    let mut total = T::mul_add(dots, T::times(scale, x.scale), T::load(sum));
+                    let scale = _mm512_mul_ps(scales[n], scale);
+                    let mut total = Lanes::mul_add(dots, scale, Lanes::load(sum));
                     if OFFSETS == 1 {
-                        total = T::mul_add_one(offset, x.sum, total);
+                        total = Lanes::mul_add(offsets[n], sum_of_x, total);
                     }
-                    T::store(total, sum);
+                    Lanes::store(total, sum);
                 }
-            }
+            });
             if OFFSETS == 16 && is_end {
-                let x = inputs.sums((blocks.start + b) / GROUP);
+                let x = Column::new(inputs.sums_of_groups, (blocks.start + b) / GROUP);
                 let mut steps = [std::ptr::null(); N];
+                let mut units = [Lanes::zeros(); N];
                 for n in 0..N {
-                    steps[n] = (&raw const (*room.offsets::<T>(n, b / GROUP)).steps).cast();
+                    let w = room.offsets::<T>(n, b / GROUP).cast_const();
+                    steps[n] = (&raw const (*w).steps).cast();
+                    units[n] = Lanes::load((*w).units.as_ptr());
                 }
-                let dots = pair_dots::<M, N, { super::OFFSET_STEPS }>(steps, x);
-                for n in 0..N {
-                    let w = &*room.offsets::<T>(n, b / GROUP);
-                    let units = T::load(w.units.as_ptr());
-                    for m in 0..M {
-                        let sum = sums.add((m * N + n) * PANEL);
-                        let units = T::times(units, (*x[m]).scale);
-                        let total = T::mul_add(T::floats(dots[m][n]), units, T::load(sum));
-                        T::store(total, sum);
+                let dots = [[_mm512_setzero_si512(); N]; M];
+                let dots = pair_dots::<M, N, { super::OFFSET_STEPS }>(dots, steps, x, false);
+                for_each_row!(ROW of M, {
+                    let scale = x.of_all::<ROW, { offset_of!(QuantizedBlock, scale) }>();
+                    for n in 0..N {
+                        let sum = sums.add((ROW * N + n) * PANEL);
+                        let units = _mm512_mul_ps(units[n], scale);
+                        let dots = Lanes::floats(dots[ROW][n]);
+                        Lanes::store(Lanes::mul_add(dots, units, Lanes::load(sum)), sum);
                     }
-                }
+                });
             }
+            x.advance();
         }
     }
 }
 
-/// The sums of the products of some steps' weights with a block of each row.
+/// One block of each row of a tile. There are not registers for a pointer to each: of every four rows, one points at the row before
+/// them, and the distance of one row and of three reach the rest.
+#[derive(Clone, Copy)]
+struct Column {
+    before: [*const u8; MOST_ROWS / 4],
+    stride: usize,
+    three: usize,
+}
+
+/// How often a row is how far from where its four begin: once, twice, once the distance of three, four times.
+const fn times(row: usize) -> usize {
+    [1, 2, 1, 4][row % 4]
+}
+
+impl Column {
+    #[inline(always)]
+    fn new(rows: RowsOfBlocks, block: usize) -> Column {
+        let stride = rows.stride();
+        let first = rows.of_first(block).cast::<u8>().wrapping_sub(stride);
+        Column {
+            before: [0, 4, 8].map(|row| first.wrapping_add(row * stride)),
+            stride,
+            three: 3 * stride,
+        }
+    }
+
+    /// To the next block.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.before = self
+            .before
+            .map(|x| x.wrapping_add(size_of::<QuantizedBlock>()));
+    }
+
+    #[inline(always)]
+    fn distance<const ROW: usize>(&self) -> usize {
+        if ROW % 4 == 2 {
+            self.three
+        } else {
+            self.stride
+        }
+    }
+
+    /// A row's value at byte `OFFSET` for all lanes, loaded by an instruction of its own.
+    ///
+    /// # Safety
+    /// It exists; the processor has AVX-512.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn of_all<const ROW: usize, const OFFSET: usize>(&self) -> __m512 {
+        let values;
+        // SAFETY: the caller's promise.
+        unsafe {
+            std::arch::asm!(
+                "vbroadcastss {values}, dword ptr [{x} + {distance} * {times} + {offset}]",
+                values = out(zmm_reg) values,
+                x = in(reg) self.before[ROW / 4],
+                distance = in(reg) self.distance::<ROW>(),
+                times = const times(ROW),
+                offset = const OFFSET,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        values
+    }
+}
+
+/// Adds the products of some steps' weights with a block of each row.
 ///
 /// # Safety
 /// The blocks exist, and as many steps at multiples of 64; the processor has AVX-512.
 #[inline(always)]
 unsafe fn pair_dots<const M: usize, const N: usize, const COUNT: usize>(
+    mut dots: [[__m512i; N]; M],
     steps: [*const Step; N],
-    x: [*const QuantizedBlock; M],
+    x: Column,
+    of_sums: bool,
 ) -> [[__m512i; N]; M] {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut dots = [[_mm512_setzero_si512(); N]; M];
-        for_each_step!(STEP, {
-            if STEP < COUNT {
-                let mut w = [_mm512_setzero_si512(); N];
+        for_each_eighth!(PAIR, {
+            if 2 * PAIR < COUNT {
+                let mut w = [[_mm512_setzero_si512(); 2]; N];
                 for n in 0..N {
-                    w[n] = _mm512_load_si512(steps[n].add(STEP).cast());
-                }
-                for m in 0..M {
-                    if N == 2 {
-                        let both = [dots[m][0], dots[m][N - 1]];
-                        let both =
-                            add_products_of_two::<{ 4 * STEP }>(both, [w[0], w[N - 1]], x[m]);
-                        (dots[m][0], dots[m][N - 1]) = (both[0], both[1]);
-                    } else {
-                        dots[m][0] = add_products_at::<{ 4 * STEP }>(dots[m][0], w[0], x[m]);
+                    for i in 0..2 {
+                        w[n][i] = _mm512_load_si512(steps[n].add(2 * PAIR + i).cast());
                     }
                 }
+                for_each_row!(ROW of M, {
+                    let dots = &mut dots[ROW];
+                    let (one, two) = ([dots[0]], [dots[0], dots[N - 1]]);
+                    let (w_one, w_two) = ([w[0]], [w[0], w[N - 1]]);
+                    match (N, of_sums && is_of_sums(PAIR)) {
+                        (2, false) => [dots[0], dots[N - 1]] = add_two::<PAIR, ROW>(two, w_two, x),
+                        (2, true) => {
+                            [dots[0], dots[N - 1]] = add_two_of_sums::<PAIR, ROW>(two, w_two, x)
+                        }
+                        (_, false) => [dots[0]] = add_one::<PAIR, ROW>(one, w_one, x),
+                        (_, true) => [dots[0]] = add_one_of_sums::<PAIR, ROW>(one, w_one, x),
+                    }
+                });
             }
         });
         dots
     }
 }
 
-vnni! {
-    /// 16 pairs of weights.
-    add_products_at: "vpdpwssd", "1to16", zmm_reg, __m512i, QuantizedBlock
+/// A function that adds to the sums of some panels the products of two steps' weights with a row's. The row's pairs are loaded once
+/// for all panels, into `a` and `b`; `s` and `t` are free. With intrinsics the compiler takes products and sums apart, and reads
+/// one value for all lanes in instructions that compute: beside additions Zen 5 then waits (the tile in assembly: 362 instead of 500
+/// Gop/s).
+macro_rules! two_steps {
+    ($name:ident: $panels:literal panels, $($sum:ident + $w0:ident $w1:ident of $number:literal),*; $($line:literal)*) => {
+        /// # Safety
+        /// The processor has AVX-512 BW, VL and VNNI, and the row exists.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+        unsafe fn $name<const PAIR: usize, const ROW: usize>(
+            sums: [__m512i; $panels],
+            w: [[__m512i; 2]; $panels],
+            x: Column,
+        ) -> [__m512i; $panels] {
+            $(let mut $sum = sums[$number];)*
+            // Named, since the compiler takes a register without a value for one of another class.
+            let (_a, _b, _s, _t): (__m512i, __m512i, __m512i, __m512i);
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::arch::asm!(
+                    "vpbroadcastd {a}, dword ptr [{x} + {distance} * {times} + {offset}]",
+                    "vpbroadcastd {b}, dword ptr [{x} + {distance} * {times} + {offset} + 4]",
+                    $($line,)*
+                    "/* {s} {t} */",
+                    $($sum = inout(zmm_reg) $sum, $w0 = in(zmm_reg) w[$number][0], $w1 = in(zmm_reg) w[$number][1],)*
+                    x = in(reg) x.before[ROW / 4],
+                    distance = in(reg) x.distance::<ROW>(),
+                    times = const times(ROW),
+                    offset = const 8 * PAIR,
+                    a = out(zmm_reg) _a,
+                    b = out(zmm_reg) _b,
+                    s = out(zmm_reg) _s,
+                    t = out(zmm_reg) _t,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            [$($sum),*]
+        }
+    };
 }
 
-/// The same for two panels, and one load of the row's pair.
+two_steps! {
+    add_one: 1 panels, sum + w0 w1 of 0;
+    "vpdpwssd {sum}, {w0}, {a}"
+    "vpdpwssd {sum}, {w1}, {b}"
+}
+
+two_steps! {
+    add_two: 2 panels, first + v0 v1 of 0, last + w0 w1 of 1;
+    "vpdpwssd {first}, {v0}, {a}"
+    "vpdpwssd {last}, {w0}, {a}"
+    "vpdpwssd {first}, {v1}, {b}"
+    "vpdpwssd {last}, {w1}, {b}"
+}
+
+two_steps! {
+    add_one_of_sums: 1 panels, sum + w0 w1 of 0;
+    "vpaddw {a}, {a}, {w1}"
+    "vpaddw {b}, {b}, {w0}"
+    "vpdpwssd {sum}, {a}, {b}"
+}
+
+two_steps! {
+    add_two_of_sums: 2 panels, first + v0 v1 of 0, last + w0 w1 of 1;
+    "vpaddw {s}, {a}, {v1}"
+    "vpaddw {t}, {b}, {v0}"
+    "vpaddw {a}, {a}, {w1}"
+    "vpaddw {b}, {b}, {w0}"
+    "vpdpwssd {first}, {s}, {t}"
+    "vpdpwssd {last}, {a}, {b}"
+}
+
+/// Writes what a widened block's own products are too much.
 ///
 /// # Safety
-/// As for `add_products_at`.
+/// Its steps are there; the processor has AVX-512 and VNNI.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512vnni")]
-unsafe fn add_products_of_two<const OFFSET: usize>(
-    sums: [__m512i; 2],
-    w: [__m512i; 2],
-    x: *const QuantizedBlock,
-) -> [__m512i; 2] {
-    let [mut first, mut last] = sums;
-    // Named, since the compiler takes a register without a value for one of another class.
-    let _pair: __m512i;
+#[target_feature(enable = "avx512f,avx512vnni")]
+pub unsafe fn write_less_own(block: *mut WideBlock) {
     // SAFETY: the caller's promise.
     unsafe {
-        std::arch::asm!(
-            "vpbroadcastd {pair}, dword ptr [{x} + {offset}]",
-            "vpdpwssd {first}, {w0}, {pair}",
-            "vpdpwssd {last}, {w1}, {pair}",
-            first = inout(zmm_reg) first,
-            last = inout(zmm_reg) last,
-            w0 = in(zmm_reg) w[0],
-            w1 = in(zmm_reg) w[1],
-            pair = out(zmm_reg) _pair,
-            x = in(reg) x,
-            offset = const OFFSET,
-            options(pure, readonly, nostack, preserves_flags),
-        );
+        let steps = (&raw const (*block).steps).cast::<Step>();
+        let mut own = _mm512_setzero_si512();
+        for pair in 0..STEPS / 2 {
+            if is_of_sums(pair) {
+                let [w, other] = [0, 1].map(|i| _mm512_load_si512(steps.add(2 * pair + i).cast()));
+                own = _mm512_dpwssd_epi32(own, w, other);
+            }
+        }
+        let less = _mm512_sub_epi32(_mm512_setzero_si512(), own);
+        _mm512_store_si512((&raw mut (*block).less_own).cast(), less);
     }
-    [first, last]
 }
