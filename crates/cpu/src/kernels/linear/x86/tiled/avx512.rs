@@ -80,15 +80,15 @@ pub unsafe fn add<
                     let (sum, products) = (sums.add(at), products.add(at));
                     let dots = Lanes::floats(dots[ROW][n]);
                     if SCALES_GROUPS {
-                        let all = Lanes::mul_add(dots, scale, Lanes::load(products));
+                        let all = Lanes::mul_add(dots, scale, load(products));
                         Lanes::store(if is_end { Lanes::zeros() } else { all }, products);
                         if is_end {
-                            Lanes::store(Lanes::mul_add(all, scales[n], Lanes::load(sum)), sum);
+                            Lanes::store(Lanes::mul_add(all, scales[n], load(sum)), sum);
                         }
                         continue;
                     }
                     let scale = _mm512_mul_ps(scales[n], scale);
-                    let mut total = Lanes::mul_add(dots, scale, Lanes::load(sum));
+                    let mut total = Lanes::mul_add(dots, scale, load(sum));
                     if OFFSETS == 1 {
                         total = Lanes::mul_add(offsets[n], sum_of_x, total);
                     }
@@ -112,7 +112,7 @@ pub unsafe fn add<
                         let sum = sums.add((ROW * N + n) * PANEL);
                         let units = _mm512_mul_ps(units[n], scale);
                         let dots = Lanes::floats(dots[ROW][n]);
-                        Lanes::store(Lanes::mul_add(dots, units, Lanes::load(sum)), sum);
+                        Lanes::store(Lanes::mul_add(dots, units, load(sum)), sum);
                     }
                 });
             }
@@ -299,6 +299,27 @@ two_steps! {
     "vpaddw {b}, {b}, {w0}"
     "vpdpwssd {first}, {s}, {t}"
     "vpdpwssd {last}, {a}, {b}"
+}
+
+/// Sums, at a multiple of 64. With an intrinsic the compiler takes them for values to be kept in registers, has none, and moves them
+/// about.
+///
+/// # Safety
+/// They exist; the processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load(sums: *const f32) -> __m512 {
+    let values;
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vmovaps {values}, zmmword ptr [{sums}]",
+            values = out(zmm_reg) values,
+            sums = in(reg) sums,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    values
 }
 
 /// Writes what a widened block's own products are too much.
