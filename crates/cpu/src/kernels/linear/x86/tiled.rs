@@ -16,9 +16,14 @@ use std::ops::Range;
 /// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
-/// Rows that go over one chunk at the most: their activations (400 KB for 1152 columns) stay in the second-level cache. Whole tiles
-/// of twelve, of eight and of four.
+/// Rows that go over one chunk at the most. Whole tiles of twelve, of eight and of four.
 const ROWS: usize = 144;
+
+/// Blocks of that many rows that stay in the second-level cache (550 KB) while they meet some panels.
+const STRETCH: usize = 48;
+
+/// Such panels, or pairs of panels side by side. Their sums wait for the next stretch.
+const WAITING: usize = 8;
 
 /// Rows of the largest tile.
 const MOST_ROWS: usize = 12;
@@ -58,7 +63,7 @@ pub struct WidePanel {
     blocks: AlignedBytes,
     /// [`WideOffsets`] of their groups.
     offsets: AlignedBytes,
-    /// `[row of the input][panel][row]`.
+    /// `[WAITING][row of the input][panel][row]`.
     sums: AlignedBytes,
     /// The same of a group so far, without its scales, for the rows of a tile: zeros between groups.
     products: AlignedBytes,
@@ -70,7 +75,7 @@ impl WidePanel {
         Ok(WidePanel {
             blocks: room(CHUNK * size_of::<WideBlock>())?,
             offsets: room(CHUNK / GROUP * size_of::<WideOffsets>())?,
-            sums: room(ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
+            sums: room(WAITING * Avx512::PANELS * ROWS * size_of::<[f32; PANEL]>())?,
             products: room(MOST_ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
         })
     }
@@ -146,13 +151,9 @@ trait Tile {
     /// call.
     ///
     /// # Safety
-    /// As for `Linear::run`, and the processor has the instructions (so for all); `PANELS` at the most.
+    /// As for `widen_and_multiply`, and the processor has the instructions (so for all).
     unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
-        linear: &Linear<'_>,
-        x: &QuantizedRows,
-        panels: Range<usize>,
-        rows: Range<usize>,
-        blocks: Range<usize>,
+        part: Part<'_>,
         room: &WidePanel,
         ahead: Ahead<2>,
     );
@@ -185,50 +186,95 @@ unsafe fn all<W: Unpack, T: Tile>(
 ) {
     const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP) };
     let blocks = linear.weights.columns / BLOCK;
-    let chunks = blocks.div_ceil(T::CHUNK / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
-    let chunk = blocks.div_ceil(chunks).next_multiple_of(W::GROUP_BLOCKS);
-    let rows_at_a_time = linear
-        .rows
-        .div_ceil(linear.rows.div_ceil(ROWS))
-        .next_multiple_of(T::ROWS);
-    for rows in (0..linear.rows).step_by(rows_at_a_time) {
-        let rows = rows..linear.rows.min(rows + rows_at_a_time);
-        for panel in panels.clone().step_by(T::PANELS) {
-            let count = T::PANELS.min(panels.end - panel);
-            for first in (0..blocks).step_by(chunk) {
-                let last = blocks.min(first + chunk);
-                let [from, to] = [first, last].map(|b| b / W::GROUP_BLOCKS * W::GROUP_BYTES);
-                let mut ahead = Ahead {
-                    next: [std::ptr::null(); 2],
-                    block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
-                };
-                for n in 0..count {
-                    let packed = linear.weights.panel(panel + n);
-                    // SAFETY: the caller's promise; a chunk is whole groups within `T::CHUNK` blocks.
-                    unsafe { T::widen::<W>(&packed[from..to], room, n) };
-                    // Behind the end lie the panels side by side with it, then the next ones if there are any: they are only
-                    // asked for.
-                    let behind = match last == blocks {
-                        true => T::PANELS * linear.weights.panel_bytes,
-                        false => to,
+    let stretch = even_part::<W>(blocks, STRETCH);
+    let chunk = even_part::<W>(stretch, T::CHUNK);
+    let parts = linear.rows.div_ceil(ROWS);
+    let some_rows = linear.rows.div_ceil(parts).next_multiple_of(T::ROWS);
+    for rows in (0..linear.rows).step_by(some_rows) {
+        let rows = rows..linear.rows.min(rows + some_rows);
+        for first in panels.clone().step_by(WAITING * T::PANELS) {
+            let waiting = first..panels.end.min(first + WAITING * T::PANELS);
+            for first in (0..blocks).step_by(stretch) {
+                let stretch = first..blocks.min(first + stretch);
+                for panel in waiting.clone().step_by(T::PANELS) {
+                    let side_by_side = panel..waiting.end.min(panel + T::PANELS);
+                    // Few lines of the cache where nothing has to wait for the next stretch.
+                    let place = match stretch.len() == blocks {
+                        true => 0,
+                        false => panel - waiting.start,
                     };
-                    ahead.next[n] = packed.as_ptr().wrapping_add(behind);
-                }
-                let (panels, rows, blocks) = (panel..panel + count, rows.clone(), first..last);
-                // SAFETY: the caller's promise.
-                unsafe {
-                    match (W::OFFSETS, W::SCALES_GROUPS) {
-                        (0, false) => {
-                            T::all::<0, false>(linear, x, panels, rows, blocks, room, ahead)
-                        }
-                        (0, true) => {
-                            T::all::<0, true>(linear, x, panels, rows, blocks, room, ahead)
-                        }
-                        (1, _) => T::all::<1, false>(linear, x, panels, rows, blocks, room, ahead),
-                        _ => T::all::<16, true>(linear, x, panels, rows, blocks, room, ahead),
+                    for first in stretch.clone().step_by(chunk) {
+                        let some = Part {
+                            linear,
+                            x,
+                            panels: side_by_side.clone(),
+                            rows: rows.clone(),
+                            blocks: first..stretch.end.min(first + chunk),
+                            // SAFETY: there is room for as many panels with `ROWS` each.
+                            sums: unsafe {
+                                room.sums.base().cast::<f32>().add(place * ROWS * PANEL)
+                            },
+                            // Most often; it is only asked for.
+                            next: match first + chunk < stretch.end {
+                                true => (panel, first + chunk),
+                                false => (panel + T::PANELS, stretch.start),
+                            },
+                        };
+                        // SAFETY: the caller's promise.
+                        unsafe { widen_and_multiply::<W, T>(some, room) };
                     }
                 }
             }
+        }
+    }
+}
+
+/// Blocks of a part, of as few parts of `blocks` as have at most so many: whole groups, nearly as many in each part.
+fn even_part<W: Unpack>(blocks: usize, most: usize) -> usize {
+    let parts = blocks.div_ceil(most / W::GROUP_BLOCKS * W::GROUP_BLOCKS);
+    blocks.div_ceil(parts).next_multiple_of(W::GROUP_BLOCKS)
+}
+
+/// What is widened at a time, and the rows that it is multiplied with.
+struct Part<'a> {
+    linear: &'a Linear<'a>,
+    x: &'a QuantizedRows,
+    /// Side by side.
+    panels: Range<usize>,
+    rows: Range<usize>,
+    blocks: Range<usize>,
+    /// `[row][panel][row of the panel]`.
+    sums: *mut f32,
+    /// The panel and the block that come next.
+    next: (usize, usize),
+}
+
+/// # Safety
+/// As for `Linear::run`; there is room for the sums, and at most `Tile::CHUNK` blocks of `Tile::PANELS` panels.
+#[inline(always)]
+unsafe fn widen_and_multiply<W: Unpack, T: Tile>(part: Part<'_>, room: &mut WidePanel) {
+    let weights = part.linear.weights;
+    let bytes = |b: usize| b / W::GROUP_BLOCKS * W::GROUP_BYTES;
+    let mut ahead = Ahead {
+        next: [std::ptr::null(); 2],
+        block_bytes: W::GROUP_BYTES.div_ceil(W::GROUP_BLOCKS),
+    };
+    for (n, panel) in part.panels.clone().enumerate() {
+        let packed = weights.panel(panel);
+        let groups = &packed[bytes(part.blocks.start)..bytes(part.blocks.end)];
+        // SAFETY: the caller's promise.
+        unsafe { T::widen::<W>(groups, room, n) };
+        let panels_on = part.next.0 - part.panels.start;
+        let on = panels_on * weights.panel_bytes + bytes(part.next.1);
+        ahead.next[n] = packed.as_ptr().wrapping_add(on);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (W::OFFSETS, W::SCALES_GROUPS) {
+            (0, false) => T::all::<0, false>(part, room, ahead),
+            (0, true) => T::all::<0, true>(part, room, ahead),
+            (1, _) => T::all::<1, false>(part, room, ahead),
+            _ => T::all::<16, true>(part, room, ahead),
         }
     }
 }
@@ -315,14 +361,18 @@ unsafe fn widen<W: Unpack, R: Register, T: Tile>(groups: &[u8], room: &WidePanel
 /// `Tile::all` for `N` panels.
 #[inline(always)]
 unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, const N: usize>(
-    linear: &Linear<'_>,
-    x: &QuantizedRows,
-    panel: usize,
-    rows: Range<usize>,
-    blocks: Range<usize>,
+    part: Part<'_>,
     room: &WidePanel,
     ahead: Ahead<2>,
 ) {
+    let Part {
+        linear,
+        x,
+        rows,
+        blocks,
+        ..
+    } = part;
+    let panel = part.panels.start;
     let columns = linear.weights.columns;
     let is_first = blocks.start == 0;
     let is_last = blocks.end * BLOCK == columns;
@@ -330,13 +380,11 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
     let mut ahead = Some(ahead.of::<N>());
     // SAFETY: the caller's promise; tiles stay inside `rows`.
     unsafe {
-        let all_sums = room.sums.base().cast::<f32>();
         macro_rules! tile {
             ($m:literal) => {
-                // Few lines of the cache where nothing has to wait for the next chunk.
                 let sums = match is_first && is_last {
-                    true => all_sums,
-                    false => all_sums.add((row - rows.start) * N * PANEL),
+                    true => part.sums,
+                    false => part.sums.add((row - rows.start) * N * PANEL),
                 };
                 if is_first {
                     for i in 0..$m * N {
@@ -456,21 +504,14 @@ macro_rules! tile_with {
 
             #[target_feature(enable = $features)]
             unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
-                linear: &Linear<'_>,
-                x: &QuantizedRows,
-                panels: Range<usize>,
-                rows: Range<usize>,
-                blocks: Range<usize>,
+                part: Part<'_>,
                 room: &WidePanel,
                 ahead: Ahead<2>,
             ) {
-                let panel = panels.start;
                 // SAFETY: the caller's promise.
                 unsafe {
-                    match panels.len() {
-                        $($panels => all_tiles::<Self, OFFSETS, SCALES_GROUPS, $panels>(
-                            linear, x, panel, rows, blocks, room, ahead,
-                        ),)*
+                    match part.panels.len() {
+                        $($panels => all_tiles::<Self, OFFSETS, SCALES_GROUPS, $panels>(part, room, ahead),)*
                         count => unreachable!("{count} panels side by side"),
                     }
                 }
