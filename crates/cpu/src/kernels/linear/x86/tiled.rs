@@ -16,7 +16,7 @@ use std::ops::Range;
 /// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
-/// Rows that go over one chunk at the most. Whole tiles of twelve, of eight and of four.
+/// Rows that go over one chunk at the most. Whole tiles of six and of four.
 const ROWS: usize = 144;
 
 /// Blocks of that many rows that stay in the second-level cache (550 KB) while they meet some panels.
@@ -26,7 +26,7 @@ const STRETCH: usize = 48;
 const WAITING: usize = 8;
 
 /// Rows of the largest tile.
-const MOST_ROWS: usize = 12;
+const MOST_ROWS: usize = 6;
 
 /// Blocks of a group, for all types whose groups are scaled or have offsets.
 const GROUP: usize = 256 / BLOCK;
@@ -418,11 +418,8 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
                 row += $m;
             };
         }
-        while T::ROWS == 12 && row + 12 <= rows.end {
-            tile!(12);
-        }
-        while T::ROWS >= 8 && row + 8 <= rows.end {
-            tile!(8);
+        while T::ROWS == 6 && row + 6 <= rows.end {
+            tile!(6);
         }
         while row + 4 <= rows.end {
             tile!(4);
@@ -472,7 +469,7 @@ macro_rules! for_each_eighth {
 /// The body for each row of a tile, with its number a constant.
 macro_rules! for_each_row {
     ($row:ident of $m:ident, $body:block) => {
-        for_each_row!(@ $row of $m, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
+        for_each_row!(@ $row of $m, $body, 0 1 2 3 4 5)
     };
     (@ $row:ident of $m:ident, $body:block, $($number:literal)*) => {
         $(if $number < $m {
@@ -543,10 +540,10 @@ tile_with!(
     "avx2,fma,f16c", Eight<0>, Eight<1>
 );
 tile_with!(
-    Avx512, Self, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 12 rows, 2 | 1 panels, false,
+    Avx512, Self, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 6 rows, 2 | 1 panels, false,
     "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
 );
 tile_with!(
-    Avx512OfSums, Avx512, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 8 rows, 2 | 1 panels, true,
+    Avx512OfSums, Avx512, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 6 rows, 2 | 1 panels, true,
     "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
 );

@@ -39,8 +39,16 @@ pub unsafe fn add<
     type Lanes = Avx512;
     // SAFETY: the caller's promise.
     unsafe {
-        let products = room.products.base().cast::<f32>();
         let mut x = Column::new(inputs.rows, blocks.start);
+        // Of the chunk, or of a group so far, without its scales.
+        let mut totals = [[Lanes::zeros(); N]; M];
+        if !SCALES_GROUPS {
+            for_each_row!(ROW of M, {
+                for n in 0..N {
+                    totals[ROW][n] = Lanes::load(sums.add((ROW * N + n) * PANEL));
+                }
+            });
+        }
         for b in 0..blocks.len() {
             if let Some(ahead) = ahead {
                 ahead.ask(b);
@@ -66,7 +74,6 @@ pub unsafe fn add<
                 });
             }
             let dots = pair_dots::<M, N, STEPS>(dots, steps, x, T::OF_SUMS);
-            let is_end = (b + 1).is_multiple_of(GROUP);
             let (mut scales, mut offsets) = ([Lanes::zeros(); N], [Lanes::zeros(); N]);
             for n in 0..N {
                 scales[n] = Lanes::load((*w[n]).scales.as_ptr());
@@ -76,47 +83,56 @@ pub unsafe fn add<
                 let scale = x.of_all::<ROW, { offset_of!(QuantizedBlock, scale) }>();
                 let sum_of_x = x.of_all::<ROW, { offset_of!(QuantizedBlock, sum) }>();
                 for n in 0..N {
-                    let at = (ROW * N + n) * PANEL;
-                    let (sum, products) = (sums.add(at), products.add(at));
                     let dots = Lanes::floats(dots[ROW][n]);
-                    if SCALES_GROUPS {
-                        let all = Lanes::mul_add(dots, scale, load(products));
-                        Lanes::store(if is_end { Lanes::zeros() } else { all }, products);
-                        if is_end {
-                            Lanes::store(Lanes::mul_add(all, scales[n], load(sum)), sum);
-                        }
-                        continue;
-                    }
-                    let scale = _mm512_mul_ps(scales[n], scale);
-                    let mut total = Lanes::mul_add(dots, scale, load(sum));
+                    let scale = match SCALES_GROUPS {
+                        true => scale,
+                        false => _mm512_mul_ps(scales[n], scale),
+                    };
+                    add_product(&mut totals[ROW][n], dots, scale);
                     if OFFSETS == 1 {
-                        total = Lanes::mul_add(offsets[n], sum_of_x, total);
+                        add_product(&mut totals[ROW][n], offsets[n], sum_of_x);
                     }
-                    Lanes::store(total, sum);
                 }
             });
-            if OFFSETS == 16 && is_end {
-                let x = Column::new(inputs.sums_of_groups, (blocks.start + b) / GROUP);
-                let mut steps = [std::ptr::null(); N];
-                let mut units = [Lanes::zeros(); N];
-                for n in 0..N {
-                    let w = room.offsets::<T>(n, b / GROUP).cast_const();
-                    steps[n] = (&raw const (*w).steps).cast();
-                    units[n] = Lanes::load((*w).units.as_ptr());
-                }
-                let dots = [[_mm512_setzero_si512(); N]; M];
-                let dots = pair_dots::<M, N, { super::OFFSET_STEPS }>(dots, steps, x, false);
+            if SCALES_GROUPS && (b + 1).is_multiple_of(GROUP) {
                 for_each_row!(ROW of M, {
-                    let scale = x.of_all::<ROW, { offset_of!(QuantizedBlock, scale) }>();
                     for n in 0..N {
                         let sum = sums.add((ROW * N + n) * PANEL);
-                        let units = _mm512_mul_ps(units[n], scale);
-                        let dots = Lanes::floats(dots[ROW][n]);
-                        Lanes::store(Lanes::mul_add(dots, units, load(sum)), sum);
+                        let total = Lanes::mul_add(totals[ROW][n], scales[n], Lanes::load(sum));
+                        Lanes::store(total, sum);
+                        totals[ROW][n] = Lanes::zeros();
                     }
                 });
+                if OFFSETS == 16 {
+                    let x = Column::new(inputs.sums_of_groups, (blocks.start + b) / GROUP);
+                    let mut steps = [std::ptr::null(); N];
+                    let mut units = [Lanes::zeros(); N];
+                    for n in 0..N {
+                        let w = room.offsets::<T>(n, b / GROUP).cast_const();
+                        steps[n] = (&raw const (*w).steps).cast();
+                        units[n] = Lanes::load((*w).units.as_ptr());
+                    }
+                    let dots = [[_mm512_setzero_si512(); N]; M];
+                    let dots = pair_dots::<M, N, { super::OFFSET_STEPS }>(dots, steps, x, false);
+                    for_each_row!(ROW of M, {
+                        let scale = x.of_all::<ROW, { offset_of!(QuantizedBlock, scale) }>();
+                        for n in 0..N {
+                            let sum = sums.add((ROW * N + n) * PANEL);
+                            let units = _mm512_mul_ps(units[n], scale);
+                            let dots = Lanes::floats(dots[ROW][n]);
+                            Lanes::store(Lanes::mul_add(dots, units, Lanes::load(sum)), sum);
+                        }
+                    });
+                }
             }
             x.advance();
+        }
+        if !SCALES_GROUPS {
+            for_each_row!(ROW of M, {
+                for n in 0..N {
+                    Lanes::store(totals[ROW][n], sums.add((ROW * N + n) * PANEL));
+                }
+            });
         }
     }
 }
@@ -125,7 +141,7 @@ pub unsafe fn add<
 /// them, and the distance of one row and of three reach the rest.
 #[derive(Clone, Copy)]
 struct Column {
-    before: [*const u8; MOST_ROWS / 4],
+    before: [*const u8; MOST_ROWS.div_ceil(4)],
     stride: usize,
     three: usize,
 }
@@ -141,7 +157,7 @@ impl Column {
         let stride = rows.stride();
         let first = rows.of_first(block).cast::<u8>().wrapping_sub(stride);
         Column {
-            before: [0, 4, 8].map(|row| first.wrapping_add(row * stride)),
+            before: [0, 4].map(|row| first.wrapping_add(row * stride)),
             stride,
             three: 3 * stride,
         }
@@ -301,25 +317,23 @@ two_steps! {
     "vpdpwssd {last}, {a}, {b}"
 }
 
-/// Sums, at a multiple of 64. With an intrinsic the compiler takes them for values to be kept in registers, has none, and moves them
-/// about.
+/// Adds `a * b`, rounded once. With an intrinsic the compiler puts the total elsewhere, and moves all totals back at the end of a block.
 ///
 /// # Safety
-/// They exist; the processor has AVX-512.
+/// The processor has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn load(sums: *const f32) -> __m512 {
-    let values;
-    // SAFETY: the caller's promise.
+unsafe fn add_product(total: &mut __m512, a: __m512, b: __m512) {
+    // SAFETY: it only computes.
     unsafe {
         std::arch::asm!(
-            "vmovaps {values}, zmmword ptr [{sums}]",
-            values = out(zmm_reg) values,
-            sums = in(reg) sums,
-            options(pure, readonly, nostack, preserves_flags),
+            "vfmadd231ps {total}, {a}, {b}",
+            total = inout(zmm_reg) *total,
+            a = in(zmm_reg) a,
+            b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
         );
     }
-    values
 }
 
 /// Writes what a widened block's own products are too much.
