@@ -6,8 +6,8 @@ use mettle_plan::{Arena, Attention, KvSource, Op, Plan, Resource, RmsNorm, RopeK
 /// Ops behind its last one that a buffer keeps its place for: the second of two joined ops touches what was dead before it.
 pub const LINGERS: usize = 1;
 
-/// For each op, whether the next one does its work too: a product that of the norm of its input, attention that of the
-/// rotation of its queries. What such an op writes is then not to be found in memory.
+/// For each op, whether the next one does its work too: a product that of the norm or the gated activation of its input, attention
+/// that of the rotation of its queries. What such an op writes is then not to be found in memory.
 pub fn joins_next(plan: &Plan, arena: &Arena) -> Vec<bool> {
     let joins = |index: usize| {
         let next = index + 1;
@@ -17,6 +17,12 @@ pub fn joins_next(plan: &Plan, arena: &Arena) -> Vec<bool> {
             }
             (Op::RmsNorm(norm), Some(Op::LmHead(o))) => {
                 norm_joins(plan, arena, norm, next, o.x, o.out)
+            }
+            (Op::GatedAct(gated), Some(Op::Linear(o))) => {
+                let inputs = [gated.gate, gated.up];
+                gated.out == o.x
+                    && is_last_reader(plan, next, o.x)
+                    && !inputs.iter().any(|input| arena.overlaps(input, &o.out))
             }
             (Op::RopeKvWrite(rotation), Some(Op::Attention(o))) => {
                 rotation_joins(plan, arena, rotation, next, o)

@@ -16,6 +16,7 @@ mod pack;
 mod phases;
 mod pool;
 mod prepared;
+mod product;
 mod program;
 mod row_blocks;
 mod run;

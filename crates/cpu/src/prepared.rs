@@ -176,7 +176,7 @@ fn kernel_names(kernel: &Kernel, weights: &Weights, isa: Isa) -> Vec<&'static st
             KeysAndValues::Encoded(_) => "cross_attention",
             KeysAndValues::Rows { .. } => "attention_rows",
         }],
-        Kernel::Gated { activation, .. } => vec![gated::name(*activation)],
+        Kernel::Gated(op) => vec![gated::name(op.activation)],
         Kernel::Elementwise { expr, .. } => vec![elementwise::name(*expr)],
         Kernel::Softcap { .. } => vec!["softcap"],
         Kernel::Gather { .. } => vec!["gather"],

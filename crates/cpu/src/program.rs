@@ -62,12 +62,7 @@ pub enum Kernel {
         sinks: Option<WeightId>,
         bias: Option<WeightId>,
     },
-    Gated {
-        activation: Activation,
-        gate: Rows,
-        up: Rows,
-        out: Rows,
-    },
+    Gated(Gated),
     /// `out` may be `a`, and is not `b`.
     Elementwise {
         expr: Expr,
@@ -98,6 +93,13 @@ pub struct RmsNorm {
     pub weight: Option<WeightId>,
     pub offset: f32,
     pub eps: f32,
+    pub out: Rows,
+}
+
+pub struct Gated {
+    pub activation: Activation,
+    pub gate: Rows,
+    pub up: Rows,
     pub out: Rows,
 }
 
@@ -334,12 +336,12 @@ impl View<'_> {
                 sinks: None,
                 bias: None,
             },
-            Op::GatedAct(o) => Kernel::Gated {
+            Op::GatedAct(o) => Kernel::Gated(Gated {
                 activation: o.activation,
                 gate: rows(o.gate),
                 up: rows(o.up),
                 out: rows(o.out),
-            },
+            }),
             Op::Elementwise(o) if !elementwise::can(o.expr) => {
                 return Err(unsupported(format!("elementwise {:?}", o.expr)));
             }

@@ -1,45 +1,28 @@
 //! Owns the execution of one step: every thread walks all calls, phase by phase, and computes the items it gets to take.
 
 use crate::context::Context;
-use crate::executable::{CpuExecutable, OWN_ROWS, ThreadScratch, rows_of};
-use crate::kernels::activations::QuantizedRows;
+use crate::executable::{CpuExecutable, ThreadScratch, rows_of};
 use crate::kernels::attention::{Attention, Scratch};
-use crate::kernels::linear::{Input, Linear};
 use crate::kernels::rope::Rotation;
-use crate::kernels::{elementwise, gated, layer_norm, norm, rope, tanh};
+use crate::kernels::{elementwise, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
-use crate::memory::Rows;
-use crate::pack::PackedMatrix;
 use crate::phases::{Phases, Walk};
 use crate::pool::share;
 use crate::prepared::PreparedPlan;
-use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RmsNorm, RopeKvWrite};
+use crate::product::Product;
+use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RopeKvWrite};
 use mettle_plan::{Expr, KernelCount, StepInput, WeightId};
 use std::ops::Range;
 
 /// Items of a phase for each thread: enough that one who is late leaves little undone, few enough to cost nothing.
-const ITEMS_PER_THREAD: usize = 4;
-
-/// Weights of an item where they are what takes the time, for few rows. Threads wait for the last item of each other, and
-/// memory does not notice where one ends and the next begins.
-const ITEM_BYTES: usize = 96 << 10;
-
-/// Items of such a phase for each thread at the most.
-const MOST_ITEMS_PER_THREAD: usize = 16;
-
-/// Rows a thread from which on products are shared by rows too: many activations take more room than weights, and are best read
-/// by the core that made them (AMX, 576 x 1536: 1.4 to 1.6 instead of 2.2 ms for 512 rows; AVX-512 on a Zen 5 whose cores are far apart: 10 % of prefill).
-const SHARED_ROWS: usize = 64;
-
-/// Panels of dense weights that kernels read side by side: an item has no fewer, if there are enough.
-const DENSE_PANELS: usize = 8;
+pub(crate) const ITEMS_PER_THREAD: usize = 4;
 
 /// A step under way. All threads share it; what they write is split by rows, columns or heads.
 pub struct Run<'a> {
     pub(crate) cpu: &'a CpuExecutable,
     pub(crate) plan: &'a PreparedPlan,
     step: &'a StepInput,
-    threads: usize,
+    pub(crate) threads: usize,
 }
 
 impl<'a> Run<'a> {
@@ -89,15 +72,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same where few rows meet so many bytes of weights.
-    fn items_of_weights(&self, parts: usize, bytes: usize) -> usize {
-        let enough = bytes / self.threads / ITEM_BYTES;
-        match self.threads {
-            1 => parts.min(1),
-            threads => parts.min(threads * enough.clamp(ITEMS_PER_THREAD, MOST_ITEMS_PER_THREAD)),
-        }
-    }
-
     /// A phase over rows. True for the thread that did the first of them.
     pub(crate) fn rows(
         &self,
@@ -110,7 +84,7 @@ impl<'a> Run<'a> {
     }
 
     /// A phase over rows, or over columns of the only one.
-    fn cells(
+    pub(crate) fn cells(
         &self,
         walk: &mut Walk<'_>,
         rows: usize,
@@ -202,10 +176,7 @@ impl<'a> Run<'a> {
                         residual: *residual,
                         out: *out,
                         rows,
-                        norm: match before {
-                            Some(Kernel::RmsNorm(norm)) => Some(norm),
-                            _ => None,
-                        },
+                        made_by: before,
                     };
                     self.linear(product, scratch, walk)
                 }
@@ -277,21 +248,7 @@ impl<'a> Run<'a> {
                     };
                     self.attend(attention, rotation, source, *kv_heads, scratch, walk)
                 }
-                Kernel::Gated {
-                    activation,
-                    gate,
-                    up,
-                    out,
-                } => self.cells(walk, rows, out.width, |row, columns| {
-                    let (start, width) = (columns.start, columns.len());
-                    gated::gated(
-                        isa,
-                        *activation,
-                        gate.columns(start, width).row(row),
-                        up.columns(start, width).row(row),
-                        out.columns(start, width).row_mut(row),
-                    );
-                }),
+                Kernel::Gated(op) => self.gated(op, rows, walk),
                 Kernel::Elementwise { expr, a, b, out } => {
                     let (expr, row_of_all) = match *expr {
                         Expr::ScaleBy(weight) => (Expr::Scale(vector(weight)[0]), None),
@@ -340,167 +297,6 @@ impl<'a> Run<'a> {
                 }),
             }
         }
-    }
-
-    /// # Safety
-    /// See `all_calls`.
-    unsafe fn linear(
-        &self,
-        product: Product<'_>,
-        scratch: &mut ThreadScratch,
-        walk: &mut Walk<'_>,
-    ) -> bool {
-        if product.rows == 0 {
-            return false;
-        }
-        let (mut did_first, mut first_column) = (false, 0);
-        // All parts at once, but for those that take the input's columns in different orders.
-        for parts in self
-            .plan
-            .weights
-            .matrix(product.weight)
-            .chunk_by(|a, b| a.order == b.order)
-        {
-            // SAFETY: the caller's promise.
-            did_first = unsafe { self.linear_parts(product, parts, first_column, scratch, walk) };
-            first_column += parts.iter().map(|p| p.rows).sum::<usize>();
-        }
-        did_first
-    }
-
-    /// The product of neighbouring parts with one order of columns, the first of which gives output column `first_column`.
-    ///
-    /// # Safety
-    /// See `all_calls`.
-    unsafe fn linear_parts(
-        &self,
-        product: Product<'_>,
-        parts: &[PackedMatrix],
-        first_column: usize,
-        scratch: &mut ThreadScratch,
-        walk: &mut Walk<'_>,
-    ) -> bool {
-        let isa = self.cpu.isa;
-        let quantized = parts.iter().any(|p| p.takes_integers());
-        let quantize = |rows: &QuantizedRows, row: usize, x: &[f32]| {
-            // SAFETY: the row of the quantized ones is the caller's.
-            unsafe {
-                match &parts[0].order {
-                    None => rows.quantize(isa, row, x),
-                    Some(order) => rows.quantize_in_order(isa, row, x, order),
-                }
-            }
-        };
-        let ThreadScratch {
-            quantized: own,
-            linear: room,
-            inputs: own_inputs,
-            ..
-        } = scratch;
-        let makes_inputs = quantized || product.norm.is_some();
-        let shared = makes_inputs && product.rows > OWN_ROWS;
-        if shared {
-            let rows = &self.cpu.quantized;
-            self.rows(walk, product.rows, |range| {
-                for row in range {
-                    // SAFETY: the input is finished, or made here by the thread that has its row.
-                    unsafe {
-                        if let Some(norm) = product.norm {
-                            self.norm(norm, row, product.x.row_mut(row));
-                        }
-                        if quantized {
-                            quantize(rows, row, product.x.row(row));
-                        }
-                    }
-                }
-            });
-        }
-        let inputs = if shared { &self.cpu.quantized } else { &*own };
-        // Few rows are made by each thread for itself, when it takes its first item.
-        let mut to_make = makes_inputs && !shared;
-        let x = match product.norm {
-            Some(_) if to_make => {
-                let width = product.x.width;
-                assert!(own_inputs.len() >= product.rows * width);
-                // SAFETY: as many rows are there, and stay as long as the scratch memory.
-                unsafe { Rows::new(own_inputs.as_mut_ptr(), width, width) }
-            }
-            _ => product.x,
-        };
-        let panels: usize = parts.iter().map(|p| p.panels()).sum();
-        let most_parts = if quantized { self.threads } else { 1 };
-        let row_parts = (product.rows / SHARED_ROWS).clamp(1, most_parts);
-        let pairs = panels.div_ceil(2);
-        let mut items = match product.rows <= OWN_ROWS {
-            true => self.items_of_weights(pairs, parts.iter().map(|p| p.bytes()).sum()),
-            false => self.items(pairs),
-        };
-        if !quantized {
-            items = items.min((panels / DENSE_PANELS).max(self.threads));
-        }
-        let panel_parts = items.div_ceil(row_parts);
-        walk.phase(row_parts * panel_parts, |item| {
-            if std::mem::take(&mut to_make) {
-                for row in 0..product.rows {
-                    // SAFETY: the input is finished; rows made of it are this thread's own.
-                    unsafe {
-                        if let Some(norm) = product.norm {
-                            self.norm(norm, row, x.row_mut(row));
-                        }
-                        if quantized {
-                            quantize(inputs, row, x.row(row));
-                        }
-                    }
-                }
-                if quantized && product.rows == 1 {
-                    // SAFETY: the row is this thread's own.
-                    unsafe { room.split(isa, inputs, parts[0].columns) };
-                }
-            }
-            // A thread's own items come one after another, and so have the same rows.
-            let rows = share(product.rows, item / panel_parts, row_parts);
-            let behind = (row_parts > 1).then(|| inputs.rows_behind(rows.start));
-            let inputs = behind.as_ref().unwrap_or(inputs);
-            // In pairs, which many rows are multiplied with side by side.
-            let mine = share(pairs, item % panel_parts, panel_parts);
-            let mine = 2 * mine.start..panels.min(2 * mine.end);
-            let (mut first_panel, mut first_column) = (0, first_column);
-            for part in parts {
-                let end = first_panel + part.panels();
-                let (from, to) = (mine.start.max(first_panel), mine.end.min(end));
-                if from < to {
-                    let columns = |rows: Rows| rows.columns(first_column, part.rows);
-                    let own = |all: Rows| columns(all).rows_behind(rows.start);
-                    let linear = Linear {
-                        weights: part,
-                        input: match part.takes_integers() {
-                            true if product.rows == 1 => Input::One(inputs),
-                            true => Input::Quantized(inputs),
-                            false => Input::Dense(x.rows_behind(rows.start)),
-                        },
-                        bias: product
-                            .bias
-                            .map(|b| &b[first_column..first_column + part.rows]),
-                        residual: product.residual.map(own),
-                        out: own(product.out),
-                        rows: rows.len(),
-                    };
-                    // SAFETY: the panels of each item are its own columns of its rows of the output; see `all_calls`.
-                    unsafe { linear.run(isa, from - first_panel..to - first_panel, room) };
-                }
-                first_panel = end;
-                first_column += part.rows;
-            }
-        })
-    }
-
-    /// # Safety
-    /// The norm's input is finished.
-    unsafe fn norm(&self, norm: &RmsNorm, row: usize, out: &mut [f32]) {
-        let weight = norm.weight.map(|id| self.plan.weights.vector(id));
-        // SAFETY: the caller's promise.
-        let x = unsafe { norm.x.row(row) };
-        norm::rms_norm(self.cpu.isa, x, weight, norm.offset, norm.eps, out);
     }
 
     /// # Safety
@@ -684,17 +480,4 @@ impl<'a> Run<'a> {
             }
         }
     }
-}
-
-/// The arguments of a product, resolved.
-#[derive(Clone, Copy)]
-struct Product<'a> {
-    x: Rows,
-    weight: WeightId,
-    bias: Option<&'a [f32]>,
-    residual: Option<Rows>,
-    out: Rows,
-    rows: usize,
-    /// What makes `x`, where no call before has.
-    norm: Option<&'a RmsNorm>,
 }
