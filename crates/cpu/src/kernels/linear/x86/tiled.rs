@@ -13,16 +13,10 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 2 KB of scales, in a cache of 32 KB.
+/// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
 const CHUNK: usize = 18;
 
-/// Rows that go over one chunk at the most. Whole tiles of six and of four.
-const ROWS: usize = 144;
-
-/// Blocks of that many rows that stay in the second-level cache (550 KB) while they meet some panels.
-const STRETCH: usize = 48;
-
-/// Such panels, or pairs of panels side by side. Their sums wait for the next stretch.
+/// Panels, or pairs of panels side by side, whose sums wait while some columns of many rows stay in the second-level cache.
 const WAITING: usize = 8;
 
 /// Rows of the largest tile.
@@ -75,7 +69,7 @@ impl WidePanel {
         Ok(WidePanel {
             blocks: room(CHUNK * size_of::<WideBlock>())?,
             offsets: room(CHUNK / GROUP * size_of::<WideOffsets>())?,
-            sums: room(WAITING * Avx512::PANELS * ROWS * size_of::<[f32; PANEL]>())?,
+            sums: room(WAITING * Avx512::PANELS * Avx512::MANY * size_of::<[f32; PANEL]>())?,
             products: room(MOST_ROWS * Avx512::PANELS * size_of::<[f32; PANEL]>())?,
         })
     }
@@ -140,6 +134,10 @@ trait Tile {
     type Lanes: Panel;
     /// Rows of the largest tile.
     const ROWS: usize;
+    /// Rows that go over widened weights at the most: whole tiles, also of four.
+    const MANY: usize;
+    /// Blocks of so many rows that stay in the second-level cache while they meet some panels.
+    const STRETCH: usize;
     /// Panels side by side in it.
     const PANELS: usize;
     /// Whether it multiplies sums, and takes what the products of their own integers are too much from the rows and the panels.
@@ -186,9 +184,9 @@ unsafe fn all<W: Unpack, T: Tile>(
 ) {
     const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP) };
     let blocks = linear.weights.columns / BLOCK;
-    let stretch = even_part::<W>(blocks, STRETCH);
+    let stretch = even_part::<W>(blocks, T::STRETCH);
     let chunk = even_part::<W>(stretch, T::CHUNK);
-    let parts = linear.rows.div_ceil(ROWS);
+    let parts = linear.rows.div_ceil(T::MANY);
     let some_rows = linear.rows.div_ceil(parts).next_multiple_of(T::ROWS);
     for rows in (0..linear.rows).step_by(some_rows) {
         let rows = rows..linear.rows.min(rows + some_rows);
@@ -210,9 +208,9 @@ unsafe fn all<W: Unpack, T: Tile>(
                             panels: side_by_side.clone(),
                             rows: rows.clone(),
                             blocks: first..stretch.end.min(first + chunk),
-                            // SAFETY: there is room for as many panels with `ROWS` each.
+                            // SAFETY: there is room for as many panels with `MANY` each.
                             sums: unsafe {
-                                room.sums.base().cast::<f32>().add(place * ROWS * PANEL)
+                                room.sums.base().cast::<f32>().add(place * T::MANY * PANEL)
                             },
                             // Most often; it is only asked for.
                             next: match first + chunk < stretch.end {
@@ -491,13 +489,14 @@ struct Inputs {
 
 /// The functions of a tile for one instruction set, each the caller's promise handed on.
 macro_rules! tile_with {
-    ($name:ident, $lanes:ty, $add:path, $rows:literal rows, $($panels:literal)|* panels, $of_sums:literal,
-        $features:literal, $($register:ty),*) => {
+    (
+        $name:ident, $features:literal, $lanes:ty, $($register:ty),*; $($panels:literal)|* panels by $add:path;
+        $(const $const:ident: $type:ty = $value:expr;)*
+    ) => {
         impl Tile for $name {
             type Lanes = $lanes;
-            const ROWS: usize = $rows;
             const PANELS: usize = [$($panels),*][0];
-            const OF_SUMS: bool = $of_sums;
+            $(const $const: $type = $value;)*
 
             #[target_feature(enable = $features)]
             unsafe fn all<const OFFSETS: usize, const SCALES_GROUPS: bool>(
@@ -535,15 +534,28 @@ macro_rules! tile_with {
     };
 }
 
-tile_with!(
-    Avx2, Self, avx2::add::<OFFSETS, SCALES_GROUPS, M, N>, 4 rows, 1 panels, false,
-    "avx2,fma,f16c", Eight<0>, Eight<1>
-);
-tile_with!(
-    Avx512, Self, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 6 rows, 2 | 1 panels, false,
-    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
-);
-tile_with!(
-    Avx512OfSums, Avx512, avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>, 6 rows, 2 | 1 panels, true,
-    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Sixteen
-);
+tile_with! {
+    Avx2, "avx2,fma,f16c", Self, Eight<0>, Eight<1>; 1 panels by avx2::add::<OFFSETS, SCALES_GROUPS, M, N>;
+    const ROWS: usize = 4;
+    // 410 KB of 512 (Zen 3).
+    const MANY: usize = 144;
+    const STRETCH: usize = 36;
+    const OF_SUMS: bool = false;
+}
+tile_with! {
+    Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Self, Sixteen;
+    2 | 1 panels by avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>;
+    const ROWS: usize = 6;
+    // 550 KB of 1024, or more.
+    const MANY: usize = 144;
+    const STRETCH: usize = 48;
+    const OF_SUMS: bool = false;
+}
+tile_with! {
+    Avx512OfSums, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", Avx512, Sixteen;
+    2 | 1 panels by avx512::add::<Self, OFFSETS, SCALES_GROUPS, M, N>;
+    const ROWS: usize = Avx512::ROWS;
+    const MANY: usize = Avx512::MANY;
+    const STRETCH: usize = Avx512::STRETCH;
+    const OF_SUMS: bool = true;
+}
