@@ -1,42 +1,45 @@
-//! Owns the walk over rows eight values at a time, any length.
+//! Owns the walk over rows eight values at a time, or as many as a wider register holds, any length.
 
-use crate::lanes::Lanes;
+use crate::lanes::{Floats, Lanes};
 
-/// What is done with eight values of `N` rows. A type and not a closure: closures are compiled without the instructions.
-pub trait Eight<L: Lanes, const N: usize> {
-    fn apply(&self, values: [L; N]) -> L;
+/// What is done with a register of values of `N` rows. A type and not a closure: closures are compiled without the instructions.
+pub trait Eight<F: Floats, const N: usize> {
+    fn apply(&self, values: [F; N]) -> F;
 }
 
 /// `out[i] = op(inputs[..][i])`. The last values go through the same operations, with zeros beside them.
 #[inline(always)]
-pub fn for_eights<L: Lanes, const N: usize>(
+pub fn for_eights<F: Floats, const N: usize>(
     inputs: [&[f32]; N],
     out: &mut [f32],
-    op: impl Eight<L, N>,
+    op: impl Eight<F, N>,
 ) {
     let len = out.len();
     for input in inputs {
         assert_eq!(input.len(), len, "all rows are equally long");
     }
     let mut at = 0;
-    let mut values = [L::splat(0.0); N];
-    while at + 8 <= len {
+    let mut values = [F::splat(0.0); N];
+    while at + F::WIDTH <= len {
         for n in 0..N {
-            // SAFETY: eight values from `at` on are inside every row.
-            values[n] = unsafe { L::load(inputs[n].as_ptr().add(at)) };
+            // SAFETY: so many values from `at` on are inside every row.
+            values[n] = unsafe { F::load(inputs[n].as_ptr().add(at)) };
         }
         // SAFETY: as above.
         unsafe { op.apply(values).store(out.as_mut_ptr().add(at)) };
-        at += 8;
+        at += F::WIDTH;
     }
     if at < len {
+        const { assert!(F::WIDTH <= 16) };
+        let mut last = [0.0; 16];
         for n in 0..N {
-            let mut eight = [0.0; 8];
-            eight[..len - at].copy_from_slice(&inputs[n][at..]);
-            // SAFETY: eight values.
-            values[n] = unsafe { L::load(eight.as_ptr()) };
+            last[..len - at].copy_from_slice(&inputs[n][at..]);
+            // SAFETY: as many values.
+            values[n] = unsafe { F::load(last.as_ptr()) };
         }
-        out[at..].copy_from_slice(&op.apply(values).to_array()[..len - at]);
+        // SAFETY: room for as many.
+        unsafe { op.apply(values).store(last.as_mut_ptr()) };
+        out[at..].copy_from_slice(&last[..len - at]);
     }
 }
 

@@ -3,12 +3,12 @@
 use super::eights::{Eight, for_eights};
 use super::nonlinear::{Gelu, GeluTanh, Nonlinear, Relu, Silu, times_sigmoid};
 use crate::isa::{Isa, for_each_isa};
-use crate::lanes::Lanes;
+use crate::lanes::Floats;
 use mettle_plan::Activation;
 
 struct Gated<F>(F);
 
-impl<L: Lanes, F: Nonlinear<L>> Eight<L, 2> for Gated<F> {
+impl<L: Floats, F: Nonlinear<L>> Eight<L, 2> for Gated<F> {
     #[inline(always)]
     fn apply(&self, [gate, up]: [L; 2]) -> L {
         self.0.of(gate).mul(up)
@@ -20,7 +20,7 @@ struct ClampedSwiglu<L> {
     alpha: L,
 }
 
-impl<L: Lanes> Eight<L, 2> for ClampedSwiglu<L> {
+impl<L: Floats> Eight<L, 2> for ClampedSwiglu<L> {
     #[inline(always)]
     fn apply(&self, [gate, up]: [L; 2]) -> L {
         let lowest = L::splat(-0.0).sub(self.limit);
@@ -56,32 +56,32 @@ pub const fn name(activation: Activation) -> &'static str {
 
 for_each_isa! {
     fn silu_mul<L>(gate: &[f32], up: &[f32], out: &mut [f32]) {
-        for_eights::<L, 2>([gate, up], out, Gated(Silu));
+        for_eights::<L::Wide, 2>([gate, up], out, Gated(Silu));
     }
 }
 
 for_each_isa! {
     fn gelu_tanh_mul<L>(gate: &[f32], up: &[f32], out: &mut [f32]) {
-        for_eights::<L, 2>([gate, up], out, Gated(GeluTanh));
+        for_eights::<L::Wide, 2>([gate, up], out, Gated(GeluTanh));
     }
 }
 
 for_each_isa! {
     fn gelu_mul<L>(gate: &[f32], up: &[f32], out: &mut [f32]) {
-        for_eights::<L, 2>([gate, up], out, Gated(Gelu));
+        for_eights::<L::Wide, 2>([gate, up], out, Gated(Gelu));
     }
 }
 
 for_each_isa! {
     fn relu_mul<L>(gate: &[f32], up: &[f32], out: &mut [f32]) {
-        for_eights::<L, 2>([gate, up], out, Gated(Relu));
+        for_eights::<L::Wide, 2>([gate, up], out, Gated(Relu));
     }
 }
 
 for_each_isa! {
     fn clamped_swiglu<L>(gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]) {
-        let (limit, alpha) = (L::splat(limit), L::splat(alpha));
-        for_eights::<L, 2>([gate, up], out, ClampedSwiglu { limit, alpha });
+        let (limit, alpha) = (L::Wide::splat(limit), L::Wide::splat(alpha));
+        for_eights::<L::Wide, 2>([gate, up], out, ClampedSwiglu { limit, alpha });
     }
 }
 

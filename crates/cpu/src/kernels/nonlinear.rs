@@ -1,11 +1,11 @@
 //! Owns the nonlinear functions of feed-forwards: each one sequence of f32 operations for all instruction sets.
 
 use super::exp::exp;
-use crate::lanes::Lanes;
+use crate::lanes::Floats;
 
 /// A function of one value. Types and not closures: closures are compiled without the instructions.
-pub trait Nonlinear<L: Lanes>: Copy {
-    fn of(&self, x: L) -> L;
+pub trait Nonlinear<F: Floats>: Copy {
+    fn of(&self, x: F) -> F;
 }
 
 #[derive(Clone, Copy)]
@@ -21,75 +21,75 @@ pub struct Relu;
 
 /// `x / (1 + e^-y)`
 #[inline(always)]
-pub fn times_sigmoid<L: Lanes>(x: L, y: L) -> L {
-    let negative = L::splat(-0.0).sub(y);
-    x.div(L::splat(1.0).add(exp(negative)))
+pub fn times_sigmoid<F: Floats>(x: F, y: F) -> F {
+    let negative = F::splat(-0.0).sub(y);
+    x.div(F::splat(1.0).add(exp(negative)))
 }
 
-impl<L: Lanes> Nonlinear<L> for Silu {
+impl<F: Floats> Nonlinear<F> for Silu {
     #[inline(always)]
-    fn of(&self, x: L) -> L {
+    fn of(&self, x: F) -> F {
         times_sigmoid(x, x)
     }
 }
 
-impl<L: Lanes> Nonlinear<L> for GeluTanh {
+impl<F: Floats> Nonlinear<F> for GeluTanh {
     /// `x / 2 * (1 + tanh(y))` is `x * sigmoid(2 y)`.
     #[inline(always)]
-    fn of(&self, x: L) -> L {
+    fn of(&self, x: F) -> F {
         // 2 * sqrt(2 / pi)
         const LINEAR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::SQRT_2;
         const CUBIC: f64 = 0.044715 * LINEAR;
-        let linear = L::splat(LINEAR as f32);
-        let factor = x.mul(x).mul_add(L::splat(CUBIC as f32), linear);
+        let linear = F::splat(LINEAR as f32);
+        let factor = x.mul(x).mul_add(F::splat(CUBIC as f32), linear);
         times_sigmoid(x, factor.mul(x))
     }
 }
 
-impl<L: Lanes> Nonlinear<L> for Gelu {
+impl<F: Floats> Nonlinear<F> for Gelu {
     #[inline(always)]
-    fn of(&self, x: L) -> L {
-        let half = L::splat(0.5).mul(x);
-        let erf = erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2)));
+    fn of(&self, x: F) -> F {
+        let half = F::splat(0.5).mul(x);
+        let erf = erf(x.mul(F::splat(std::f32::consts::FRAC_1_SQRT_2)));
         half.mul_add(erf, half)
     }
 }
 
-impl<L: Lanes> Nonlinear<L> for Relu {
+impl<F: Floats> Nonlinear<F> for Relu {
     #[inline(always)]
-    fn of(&self, x: L) -> L {
-        L::splat(0.0).larger(x)
+    fn of(&self, x: F) -> F {
+        F::splat(0.0).larger(x)
     }
 }
 
 /// The error function, within 3e-7. Both polynomials are our own fits.
 #[inline(always)]
-fn erf<L: Lanes>(x: L) -> L {
+fn erf<F: Floats>(x: F) -> F {
     let square = x.mul(x);
     // erf(x) / x for |x| up to 1.
-    let p = L::splat(7.882_497_4e-5);
-    let p = p.mul_add(square, L::splat(-8.018_855e-4));
-    let p = p.mul_add(square, L::splat(5.189_312e-3));
-    let p = p.mul_add(square, L::splat(-2.685_432_9e-2));
-    let p = p.mul_add(square, L::splat(0.112_835_97));
-    let p = p.mul_add(square, L::splat(-0.376_126_26));
-    let p = p.mul_add(square, L::splat(std::f32::consts::FRAC_2_SQRT_PI));
+    let p = F::splat(7.882_497_4e-5);
+    let p = p.mul_add(square, F::splat(-8.018_855e-4));
+    let p = p.mul_add(square, F::splat(5.189_312e-3));
+    let p = p.mul_add(square, F::splat(-2.685_432_9e-2));
+    let p = p.mul_add(square, F::splat(0.112_835_97));
+    let p = p.mul_add(square, F::splat(-0.376_126_26));
+    let p = p.mul_add(square, F::splat(std::f32::consts::FRAC_2_SQRT_PI));
     let small = p.mul(x);
-    let negative = L::splat(-0.0).sub(x);
+    let negative = F::splat(-0.0).sub(x);
     let (size, minus_size) = (x.larger(negative), x.smaller(negative));
     // -ln(1 - erf(x)) for x from 1 to 4; behind that erf is 1.
-    let t = L::splat(4.0).smaller(size);
-    let q = L::splat(-1.614_061_6e-6);
-    let q = q.mul_add(t, L::splat(4.559_062_3e-5));
-    let q = q.mul_add(t, L::splat(-5.927_695_3e-4));
-    let q = q.mul_add(t, L::splat(4.740_222_4e-3));
-    let q = q.mul_add(t, L::splat(-2.636_471_8e-2));
-    let q = q.mul_add(t, L::splat(0.109_978_24));
-    let q = q.mul_add(t, L::splat(0.631_937_1));
-    let q = q.mul_add(t, L::splat(1.130_166_6));
-    let q = q.mul_add(t, L::splat(-3.032_129_6e-4));
-    let rest = exp(L::splat(-0.0).sub(q));
-    let large = L::splat(1.0).sub(rest);
+    let t = F::splat(4.0).smaller(size);
+    let q = F::splat(-1.614_061_6e-6);
+    let q = q.mul_add(t, F::splat(4.559_062_3e-5));
+    let q = q.mul_add(t, F::splat(-5.927_695_3e-4));
+    let q = q.mul_add(t, F::splat(4.740_222_4e-3));
+    let q = q.mul_add(t, F::splat(-2.636_471_8e-2));
+    let q = q.mul_add(t, F::splat(0.109_978_24));
+    let q = q.mul_add(t, F::splat(0.631_937_1));
+    let q = q.mul_add(t, F::splat(1.130_166_6));
+    let q = q.mul_add(t, F::splat(-3.032_129_6e-4));
+    let rest = exp(F::splat(-0.0).sub(q));
+    let large = F::splat(1.0).sub(rest);
     // One of the three is not 0: large, minus large, small.
     let below_one = 1.0_f32.next_down();
     let plus = large.zero_where_below(x, 1.0);
@@ -101,7 +101,7 @@ fn erf<L: Lanes>(x: L) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::{Floats, Plain};
+    use crate::lanes::{Lanes, Plain};
 
     fn at(f: impl Nonlinear<Plain>, x: f32) -> f64 {
         f.of(Plain::splat(x)).to_array()[0] as f64
