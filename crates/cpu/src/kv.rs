@@ -164,8 +164,13 @@ impl KvPool {
             match group.keys.plane.element {
                 KvElement::F16 => {
                     let keys = key_block.cast::<f16>();
-                    for (d, k) in key.iter().enumerate() {
-                        *keys.add(d * TOKENS + lane) = f16::from_f32(*k);
+                    // Many at once: one by one, each is a call that asks what the processor has.
+                    let mut halves = [f16::ZERO; 64];
+                    for (part, some) in key.chunks(halves.len()).enumerate() {
+                        halves[..some.len()].convert_from_f32_slice(some);
+                        for (d, half) in halves[..some.len()].iter().enumerate() {
+                            *keys.add((64 * part + d) * TOKENS + lane) = *half;
+                        }
                     }
                     let values = std::slice::from_raw_parts_mut(
                         value_block.cast::<f16>().add(lane * width),
