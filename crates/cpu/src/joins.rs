@@ -89,7 +89,7 @@ fn is_last_reader(plan: &Plan, reader: usize, columns: Slice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mettle_plan::{Dim, KvElement, KvLayer, Linear, Sizes};
+    use mettle_plan::{Activation, Dim, GatedAct, KvElement, KvLayer, Linear, Sizes};
     use mettle_tensor::DType;
 
     const BOUNDS: Sizes = Sizes {
@@ -178,6 +178,28 @@ mod tests {
         assert!(tight.overlaps(&h, &a) && !lingering.overlaps(&h, &a));
         assert_eq!(joins_next(&plan, &lingering), [true, false]);
         assert_eq!(joins_next(&plan, &tight), [false, false]);
+    }
+
+    #[test]
+    fn a_gated_activation_joins_the_only_product_that_reads_it() {
+        let mut plan = plan();
+        let [both, x, a, b] = buffers(&mut plan, [16, 8, 16, 24]);
+        let (gate, up) = (both.columns(0, 8), both.columns(8, 8));
+        let activation = Activation::Silu;
+        let gated = Op::GatedAct(GatedAct {
+            gate,
+            up,
+            activation,
+            out: x,
+        });
+        plan.push(gated);
+        linear(&mut plan, x, a);
+        let tight = Arena::new(&plan, &BOUNDS, 4);
+        assert!(tight.overlaps(&both, &a));
+        assert_eq!(joins_next(&plan, &tight), [false, false], "written over");
+        assert_eq!(joined(&plan), [true, false]);
+        linear(&mut plan, x, b);
+        assert_eq!(joined(&plan), [false; 3], "a second reader");
     }
 
     #[test]

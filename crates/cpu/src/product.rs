@@ -113,10 +113,17 @@ impl Run<'_> {
             _ => None,
         };
         let many = product.rows > OWN_ROWS;
-        if let (Some(gated), false) = (gated, many && quantized) {
-            // SAFETY: the caller's promise.
-            unsafe { self.gated(gated, product.rows, walk) };
-        }
+        // Rows that are only quantized need not be written.
+        let gated = match many && parts.iter().all(|p| p.takes_integers()) {
+            true => gated,
+            false => {
+                if let Some(gated) = gated {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.gated(gated, product.rows, walk) };
+                }
+                None
+            }
+        };
         let makes_inputs = quantized || norm.is_some();
         let shared = makes_inputs && many;
         if shared {
@@ -129,8 +136,7 @@ impl Run<'_> {
                             self.norm(norm, row, product.x.row_mut(row));
                         }
                         match gated {
-                            // Nobody else reads it: it stays in the cache.
-                            Some(gated) if quantized => {
+                            Some(gated) => {
                                 let made = &mut own_inputs[..product.x.width];
                                 gated::gated(
                                     isa,
@@ -141,8 +147,8 @@ impl Run<'_> {
                                 );
                                 quantize(rows, row, made);
                             }
-                            _ if quantized => quantize(rows, row, product.x.row(row)),
-                            _ => {}
+                            None if quantized => quantize(rows, row, product.x.row(row)),
+                            None => {}
                         }
                     }
                 }

@@ -127,6 +127,15 @@ impl QuantizedRows {
         Ok(made)
     }
 
+    /// The same for kernels that multiply sums, or for those that do not, whatever this processor does faster.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub fn with_own_products(self, has_own_products: bool) -> QuantizedRows {
+        QuantizedRows {
+            has_own_products,
+            ..self
+        }
+    }
+
     /// Whether kernels can multiply sums.
     #[cfg(target_arch = "x86_64")]
     pub fn has_own_products(&self) -> bool {

@@ -32,22 +32,47 @@ fn activation(i: usize) -> f32 {
 
 /// Runs one product; outputs are NaN or the residual before, so that a column left out shows.
 fn run(isa: Isa, w: &PackedMatrix, rows: usize, x: &Matrix, with_extras: bool) -> Vec<u32> {
-    let found = run_split(isa, w, rows, x, with_extras, false);
+    let found = run_as(isa, w, rows, x, with_extras, As::Chosen);
     if rows == 1 && w.takes_integers() {
-        assert_eq!(run_split(isa, w, rows, x, with_extras, true), found);
+        assert_eq!(run_as(isa, w, rows, x, with_extras, As::Split), found);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && w.takes_integers() {
+        for of_sums in [false, true] {
+            let other = run_as(isa, w, rows, x, with_extras, As::OfSums(of_sums));
+            assert!(other == found, "{} rows {rows}, sums: {of_sums}", w.dtype);
+        }
     }
     found
 }
 
-fn run_split(
+/// How an instruction set computes a product that has several ways to.
+#[derive(PartialEq)]
+enum As {
+    /// As on this processor.
+    Chosen,
+    /// One row, split before.
+    Split,
+    /// With products of sums, or without.
+    #[cfg(target_arch = "x86_64")]
+    OfSums(bool),
+}
+
+fn run_as(
     isa: Isa,
     w: &PackedMatrix,
     rows: usize,
     x: &Matrix,
     with_extras: bool,
-    is_split: bool,
+    way: As,
 ) -> Vec<u32> {
     let quantized = QuantizedRows::for_many(isa, rows, w.columns, true).unwrap();
+    #[cfg(target_arch = "x86_64")]
+    let quantized = match way {
+        As::OfSums(of_sums) => quantized.with_own_products(of_sums),
+        _ => quantized,
+    };
+    let is_split = way == As::Split;
     if w.takes_integers() {
         for row in 0..rows {
             // SAFETY: one thread.
@@ -163,7 +188,7 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
             order: None,
         };
         let packed = PackedMatrix::pack(view, 1, &mut Shelf::default()).unwrap();
-        for rows in [1, 3, 4, 131, 132, 133, 155] {
+        for rows in [1, 3, 4, 131, 143, 144, 145, 155] {
             let x = Matrix::filled(rows, columns, activation);
             let reference = run(Isa::Scalar, &packed, rows, &x, false);
             for isa in Isa::available() {
@@ -176,9 +201,11 @@ fn long_rows_and_many_of_them_agree_with_the_scalar_kernel() {
 
 #[test]
 fn many_panels_agree_with_the_scalar_kernel() {
-    // Types that end their sums in different ways, with more blocks than go over them at once.
+    // Types that end their sums in different ways, with more blocks than are widened at once; two with more than rows keep at hand.
     for (dtype, columns) in [
         (DType::Q4_1, 26 * 32),
+        (DType::Q4_1, 50 * 32),
+        (DType::Q2_K, 2048),
         (DType::Q8_0, 26 * 32),
         (DType::Q3_K, 1024),
         (DType::Q2_K, 1024),
