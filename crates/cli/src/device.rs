@@ -12,11 +12,11 @@ use mettle_tensor::TensorSource;
 /// Room that kernels, pipelines and the driver take besides what is counted.
 const DEVICE_MARGIN: u64 = 512 << 20;
 
-/// What the CPU backend multiplies integers with, where that is not registers.
+/// How the CPU backend multiplies integers, where that is not one product after the other.
 pub fn integer_loop(isa: Isa) -> Option<IntegerLoop> {
-    isa.tile_loop().map(|run| IntegerLoop {
-        run,
-        operations_per_step: 2 * 16 * 32 * 16,
+    isa.product_loop().map(|found| IntegerLoop {
+        run: found.run,
+        operations_per_step: found.operations_per_step,
     })
 }
 

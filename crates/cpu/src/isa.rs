@@ -36,6 +36,15 @@ pub enum Isa {
     NeonI8mm,
 }
 
+/// See [`Isa::product_loop`].
+#[derive(Clone, Copy)]
+pub struct ProductLoop {
+    /// Runs so many steps.
+    pub run: fn(usize),
+    /// A multiply-add is two.
+    pub operations_per_step: usize,
+}
+
 impl Isa {
     /// The best set this processor has.
     pub fn detect() -> Isa {
@@ -86,12 +95,16 @@ impl Isa {
         false
     }
 
-    /// Multiplies tiles, so many times 16 rows with 32 columns of 16 outputs, as exactly as kernels do and without anything else:
-    /// for measuring what they could do at the most. None if there are no tiles.
-    pub fn tile_loop(self) -> Option<fn(usize)> {
+    /// A loop over products as kernels of many rows compute them, and nothing else: for measuring what they could do at the most.
+    /// None if those are products of registers one by one.
+    pub fn product_loop(self) -> Option<ProductLoop> {
         #[cfg(target_arch = "x86_64")]
         if self.has_tiles() && amx::is_allowed() {
-            return Some(crate::kernels::linear::multiply_tiles);
+            return Some(crate::kernels::linear::TILE_LOOP);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self == Isa::Avx512 && adds_beside_products() {
+            return Some(crate::kernels::linear::SUM_LOOP);
         }
         None
     }

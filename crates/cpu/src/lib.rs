@@ -26,7 +26,7 @@ mod top_k;
 mod waiting;
 mod weights;
 
-pub use isa::Isa;
+pub use isa::{Isa, ProductLoop};
 
 use executable::CpuExecutable;
 use mettle_plan::{Backend, BackendError, Executable, Plan, PrepareOptions};

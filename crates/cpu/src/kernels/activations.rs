@@ -26,7 +26,7 @@ use std::sync::Arc;
 use tiles::TileRows;
 
 /// 32 activations: `x[i] ~ integer(i) * scale`. All of a block lies together, so that a kernel needs one
-/// pointer a row; and blocks are 80 bytes, so that rows do not fall on the same lines of a cache.
+/// pointer a row.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct QuantizedBlock {
@@ -82,7 +82,7 @@ impl QuantizedRows {
         let blocks_per_row = max_columns / BLOCK;
         // Too many rows saturate to a size that is refused.
         let room = |blocks: usize| {
-            let bytes = rows.saturating_mul(blocks * size_of::<QuantizedBlock>());
+            let bytes = rows.saturating_mul(stride_of(blocks));
             AlignedBytes::zeroed("quantized activations", bytes).map(Arc::new)
         };
         Ok(QuantizedRows {
@@ -244,7 +244,7 @@ impl QuantizedRows {
         assert!(rows.end <= self.rows);
         RowsOfBlocks {
             first: self.place(rows.start, columns),
-            blocks_per_row: self.blocks_per_row,
+            stride: stride_of(self.blocks_per_row),
         }
     }
 
@@ -255,7 +255,7 @@ impl QuantizedRows {
         let first = self.sums_at(rows.start, columns);
         RowsOfBlocks {
             first: first.expect("rows without sums"),
-            blocks_per_row: self.blocks_per_row / (GROUP / BLOCK),
+            stride: stride_of(self.blocks_per_row / (GROUP / BLOCK)),
         }
     }
 
@@ -340,8 +340,8 @@ impl QuantizedRows {
         assert!(row < self.rows && columns / GROUP <= per_row);
         // SAFETY: just asserted to be inside.
         let first = unsafe {
-            let sums = sums.base().cast::<QuantizedBlock>();
-            sums.add((self.first + row) * per_row)
+            let row = sums.base().add((self.first + row) * stride_of(per_row));
+            row.cast::<QuantizedBlock>()
         };
         Some(first)
     }
@@ -353,10 +353,17 @@ impl QuantizedRows {
         assert!(row < self.rows);
         // SAFETY: just asserted to be inside.
         unsafe {
-            let data = self.data.base().cast::<QuantizedBlock>();
-            data.add((self.first + row) * self.blocks_per_row)
+            let at = (self.first + row) * stride_of(self.blocks_per_row);
+            self.data.base().add(at).cast::<QuantizedBlock>()
         }
     }
+}
+
+/// Bytes from one row of blocks to the next: an odd number of lines, so that rows do not fall on the same lines and banks of a cache
+/// (8 rows of 3840 bytes, 15 times 256: products took a sixth longer on a Zen 5).
+fn stride_of(blocks: usize) -> usize {
+    const LINE: usize = 64;
+    (blocks * size_of::<QuantizedBlock>()).div_ceil(LINE) / 2 * 2 * LINE + LINE
 }
 
 /// Where the blocks of some rows lie.
@@ -364,7 +371,7 @@ impl QuantizedRows {
 #[derive(Clone, Copy)]
 pub struct RowsOfBlocks {
     first: *const QuantizedBlock,
-    blocks_per_row: usize,
+    stride: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -372,7 +379,7 @@ impl RowsOfBlocks {
     /// Bytes from one row to the next.
     #[inline(always)]
     pub fn stride(&self) -> usize {
-        self.blocks_per_row * size_of::<QuantizedBlock>()
+        self.stride
     }
 
     /// A block of the first row. It need not exist.
@@ -386,7 +393,7 @@ impl RowsOfBlocks {
     pub fn at<const M: usize>(&self, block: usize) -> [*const QuantizedBlock; M] {
         let mut blocks = [self.of_first(block); M];
         for m in 0..M {
-            blocks[m] = blocks[m].wrapping_add(m * self.blocks_per_row);
+            blocks[m] = blocks[m].wrapping_byte_add(m * self.stride);
         }
         blocks
     }

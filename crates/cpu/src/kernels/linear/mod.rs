@@ -11,7 +11,7 @@ use self::arm::WidePanel as OwnRoom;
 #[cfg(target_arch = "x86_64")]
 use self::x86::Room as OwnRoom;
 #[cfg(target_arch = "x86_64")]
-pub use self::x86::multiply_tiles;
+pub use self::x86::{SUM_LOOP, TILE_LOOP};
 use super::activations::QuantizedRows;
 use crate::isa::Isa;
 use crate::memory::Rows;

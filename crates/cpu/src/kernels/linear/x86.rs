@@ -24,9 +24,10 @@ use mettle_tensor::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+pub use amx::TILE_LOOP;
 use amx::TileRoom;
-pub use amx::multiply_tiles;
 use split_row::SplitRow;
+pub use tiled::SUM_LOOP;
 use tiled::WidePanel;
 
 /// Rows up to which widening in registers is the faster way. AVX2 has registers for four rows and widens again for the next.

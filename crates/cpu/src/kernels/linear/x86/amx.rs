@@ -10,6 +10,7 @@ use super::pieces::nibbles;
 use super::registers::{Register, Sixteen};
 use super::tiled::ask_for_output;
 use super::unpack::Unpack;
+use crate::isa::ProductLoop;
 use crate::kernels::activations::tiles::{self, Factors, TileRows};
 use crate::kernels::linear::Linear;
 use crate::memory::AlignedBytes;
@@ -525,8 +526,13 @@ impl Part {
     }
 }
 
-/// See `Isa::tile_loop`, which gives it only to those who may use tiles.
-pub fn multiply_tiles(times: usize) {
+/// Both parts of 16 rows times 32 columns of a panel. `Isa::product_loop` gives it only to those who may use tiles.
+pub const TILE_LOOP: ProductLoop = ProductLoop {
+    run: multiply_tiles,
+    operations_per_step: 2 * TILE * 32 * PANEL,
+};
+
+fn multiply_tiles(times: usize) {
     // Numbers as kernels have them: with zeros some processors run at a higher clock.
     let rows: [[u16; 32]; TILE] = std::array::from_fn(|r| {
         std::array::from_fn(|c| (((r * 37 + c * 11) as f32 % 127.0 - 63.0).to_bits() >> 16) as u16)

@@ -480,6 +480,8 @@ macro_rules! for_each_row {
 mod avx2;
 mod avx512;
 
+pub use avx512::SUM_LOOP;
+
 /// The rows of a tile: all their blocks, and the sums of the groups if there are any.
 #[derive(Clone, Copy)]
 struct Inputs {

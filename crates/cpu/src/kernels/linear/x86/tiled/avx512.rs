@@ -11,6 +11,7 @@
 //! and three as they are, which is about where products and all instructions together take equally long.
 
 use super::{Ahead, GROUP, Inputs, MOST_ROWS, STEPS, Step, Tile, WideBlock, WidePanel};
+use crate::isa::ProductLoop;
 use crate::kernels::activations::{QuantizedBlock, RowsOfBlocks, is_of_sums};
 use crate::kernels::linear::x86::registers::{Avx512, Panel};
 use crate::pack::PANEL;
@@ -355,5 +356,68 @@ pub unsafe fn write_less_own(block: *mut WideBlock) {
         }
         let less = _mm512_sub_epi32(_mm512_setzero_si512(), own);
         _mm512_store_si512((&raw mut (*block).less_own).cast(), less);
+    }
+}
+
+/// Chains of products that are enough for any processor.
+const CHAINS: usize = 12;
+
+/// A block of rows and a panel for each chain, as `pair_dots` computes them. `Isa::product_loop` gives it only to those who have
+/// AVX-512.
+pub const SUM_LOOP: ProductLoop = ProductLoop {
+    run: |times| {
+        // SAFETY: whoever got this function has it.
+        unsafe { multiply_sums(times) }
+    },
+    operations_per_step: 2 * CHAINS * STEPS * 2 * PANEL,
+};
+
+/// # Safety
+/// The processor has AVX-512 BW, VL and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn multiply_sums(times: usize) {
+    // Numbers as kernels have them: with zeros some processors run at a higher clock.
+    let integers: [[i16; 32]; 4] = std::array::from_fn(|i| {
+        std::array::from_fn(|j| (i * 5003 + j * 7919) as i16 >> if i < 2 { 1 } else { 8 })
+    });
+    // SAFETY: 64 bytes each.
+    let [a, b, w0, w1] =
+        [0, 1, 2, 3].map(|i: usize| unsafe { _mm512_loadu_si512(integers[i].as_ptr().cast()) });
+    let mut sums = [_mm512_setzero_si512(); CHAINS];
+    for _ in 0..times {
+        for pair in 0..STEPS / 2 {
+            for sum in &mut sums {
+                let (_s, _t): (__m512i, __m512i);
+                // SAFETY: they only compute.
+                unsafe {
+                    if is_of_sums(pair) {
+                        std::arch::asm!(
+                            "vpaddw {s}, {a}, {w1}",
+                            "vpaddw {t}, {b}, {w0}",
+                            "vpdpwssd {sum}, {s}, {t}",
+                            sum = inout(zmm_reg) *sum,
+                            a = in(zmm_reg) a,
+                            b = in(zmm_reg) b,
+                            w0 = in(zmm_reg) w0,
+                            w1 = in(zmm_reg) w1,
+                            s = out(zmm_reg) _s,
+                            t = out(zmm_reg) _t,
+                            options(nomem, nostack, preserves_flags),
+                        );
+                    } else {
+                        std::arch::asm!(
+                            "vpdpwssd {sum}, {a}, {w0}",
+                            "vpdpwssd {sum}, {b}, {w1}",
+                            sum = inout(zmm_reg) *sum,
+                            a = in(zmm_reg) a,
+                            b = in(zmm_reg) b,
+                            w0 = in(zmm_reg) w0,
+                            w1 = in(zmm_reg) w1,
+                            options(nomem, nostack, preserves_flags),
+                        );
+                    }
+                }
+            }
+        }
     }
 }
