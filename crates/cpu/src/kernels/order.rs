@@ -14,6 +14,12 @@ pub fn get(integers: &[i16; BLOCK], column: usize) -> i32 {
     integers[place_of(column)] as i32
 }
 
+/// The sum of the first 16 columns, which lie first.
+#[cfg(not(target_arch = "aarch64"))]
+pub fn sum_of_first_half(integers: &[i16; BLOCK]) -> i32 {
+    integers[..BLOCK / 2].iter().map(|i| *i as i32).sum()
+}
+
 #[cfg(not(target_arch = "aarch64"))]
 pub fn set(integers: &mut [i16; BLOCK], column: usize, value: i16) {
     integers[place_of(column)] = value;
@@ -32,6 +38,11 @@ pub fn get(integers: &[i16; BLOCK], column: usize) -> i32 {
     let byte = |place: usize| integers[place / 2].to_le_bytes()[place % 2] as i8 as i32;
     let place = place_of_high(column);
     256 * byte(place) + byte(place + 8)
+}
+
+#[cfg(target_arch = "aarch64")]
+pub fn sum_of_first_half(integers: &[i16; BLOCK]) -> i32 {
+    (0..BLOCK / 2).map(|column| get(integers, column)).sum()
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -62,6 +73,8 @@ mod tests {
                 for (column, value) in values(shift).enumerate() {
                     assert_eq!(get(&integers, column), (sign * value) as i32, "{column}");
                 }
+                let first: i32 = values(shift).take(16).map(|v| (sign * v) as i32).sum();
+                assert_eq!(sum_of_first_half(&integers), first);
             }
         }
     }
