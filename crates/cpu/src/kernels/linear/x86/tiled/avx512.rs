@@ -1,7 +1,7 @@
-//! Tiles of AVX-512: registers hold the products of one block, of two panels where there are two; sums are in memory.
+//! Tiles of AVX-512: registers hold the products of one block and the sums of all, of two panels where there are two.
 //!
-//! **Rows by panels.** Twelve rows by two panels are 24 chains of products, and a pair of activations is loaded once for both
-//! panels. A processor that starts two products a cycle waits for loads and for the products before with fewer.
+//! **Rows by panels.** Six rows by two panels are 12 chains of products and as many sums, four registers of weights and four that
+//! are free: all 32. A pair of activations is loaded once for both panels.
 //!
 //! **Products of sums** (Winograd, 1968). Two steps are `a w + a' w'`, for the activations `a` and `a'` and the weights `w` and `w'` of
 //! one place each. They are also `(a + w') (a' + w) - a a' - w w'`: one product for two, since the products of a row's own integers are
