@@ -9,8 +9,8 @@
 
 A round runs each engine in a process of its own: Mettle, llama.cpp without and with flash attention, OpenVINO with each of its
 two attention backends, and OpenVINO kept to f32 activations as a peer of its own. The better variant counts; from the second
-round on only variants that were better at something run. The record (bench/records/cpu.json, with --isa cpu_NAME.json) is
-written after every row, and rows that are not asked for stay in it. What cannot be measured is in it with the reason. The
+round on only variants that were better at something run. The record, if --record names one, is
+written after every row, and rows of the same machine that are not asked for stay in it. What cannot be measured is in it with the reason. The
 table goes to stdout. On a busy machine (a fixed loop takes longer than it may, or others use the cores during a round)
 nothing is judged: the row says so and the exit code is 3.
 """
@@ -28,7 +28,6 @@ import machine
 from cpu_table import BUSY
 from engines import Failed
 
-RECORDS = os.path.join(os.path.dirname(engines.HERE), "records")
 DEFAULT = "default"
 FIRST_TOKEN = "first-token"
 FIRST_REPEATS = 5
@@ -95,6 +94,8 @@ class Bench:
         self.keep_earlier_rows()
 
     def keep_earlier_rows(self):
+        if not self.arguments.record:
+            return
         try:
             with open(self.arguments.record) as written:
                 earlier = json.load(written)
@@ -113,7 +114,8 @@ class Bench:
                 result = {"not measured": str(reason)}
             rows = self.record["rows"] | {name: result}
             self.record["rows"] = {name: rows[name] for name in NAMES if name in rows}
-            machine.write(self.arguments.record, self.record)
+            if self.arguments.record:
+                machine.write(self.arguments.record, self.record)
 
     def path(self, model):
         if model == DEFAULT:
@@ -227,14 +229,12 @@ def main():
     parser.add_argument("--isa", help="what --cpu-isa of Mettle is to be; peers use what they were built for")
     parser.add_argument("--llama-python", default=sys.executable, help="a Python that has llama-cpp-python (this one)")
     parser.add_argument("--openvino-python", default=sys.executable, help="a Python that has openvino-genai (this one)")
-    parser.add_argument("--record", help="the file to write")
+    parser.add_argument("--record", metavar="FILE", help="as bench/records/cpu.json; without it, nothing is written")
     arguments = parser.parse_args()
     names = arguments.rows.split(",") if arguments.rows else NAMES
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         parser.error(f"there is no row {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    if not arguments.record:
-        arguments.record = os.path.join(RECORDS, f"cpu_{arguments.isa}.json" if arguments.isa else "cpu.json")
     machine.end_children_when_killed()
     try:
         bench = Bench(arguments)

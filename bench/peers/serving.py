@@ -8,7 +8,7 @@
     python3 bench/peers/serving.py target/release/mettle MODEL.gguf BUILD/bin/llama-server
 
 `mettle bench serve` puts the load on both: random prompts of 256 tokens, answers of 64, 16 requests under way. llama-server has
-a slot for each and room for 1024 tokens in it; all else is as its makers have it. The record (bench/records/serving_peers.json)
+a slot for each and room for 1024 tokens in it; all else is as its makers have it. The record, if --record names one,
 is written after every round, the table goes to stdout. On a busy machine the record says so and the exit code is 3.
 """
 import argparse
@@ -28,7 +28,6 @@ import machine
 PORT = 8937
 INPUT, OUTPUT, CONCURRENCY, SLOT = 256, 64, 16, 1024
 START_SECONDS = 120
-RECORD = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "records", "serving_peers.json")
 KEPT = ["completed", "failed", "duration", "output_throughput", "total_token_throughput"]
 KEPT += [f"{which}_{what}_ms" for what in ("ttft", "tpot", "e2el") for which in ("median", "p99")]
 
@@ -138,7 +137,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=48, help="requests of each load (%(default)s)")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--isa", help="what --cpu-isa of Mettle is to be; llama-server uses what it was built for")
-    parser.add_argument("--record", default=RECORD)
+    parser.add_argument("--record", metavar="FILE", help="as bench/records/serving_peers.json; without it, nothing is written")
     arguments = parser.parse_args()
     machine.end_children_when_killed()
     loads, troubles = {engine: [] for engine in commands(arguments)}, []
@@ -165,7 +164,8 @@ def main():
             "rounds": loads,
             "no verdict, the machine was busy": troubles,
         }
-        machine.write(arguments.record, record)
+        if arguments.record:
+            machine.write(arguments.record, record)
     print(table(record))
     if troubles:
         say("\n".join(["no verdict: the machine was busy", *troubles]))

@@ -40,7 +40,7 @@ pub(crate) struct Product<'a> {
 }
 
 impl Run<'_> {
-    /// The same where few rows meet so many bytes of weights.
+    /// Items that panels are dealt out in where few rows meet so many bytes of weights.
     fn items_of_weights(&self, parts: usize, bytes: usize) -> usize {
         let enough = bytes / self.threads / ITEM_BYTES;
         match self.threads {
