@@ -109,6 +109,15 @@ impl Isa {
         None
     }
 
+    /// Whether it has AVX-512's registers.
+    pub fn is_wide(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Amx => true,
+            _ => false,
+        }
+    }
+
     /// A short name, as it stands in the names of kernels.
     pub fn name(self) -> &'static str {
         match self {

@@ -9,6 +9,8 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Sixteen;
 #[cfg(target_arch = "aarch64")]
 pub use neon::{Neon, widen_halves};
 #[cfg(target_arch = "x86_64")]

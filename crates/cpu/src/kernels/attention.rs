@@ -7,12 +7,17 @@
 
 mod bias;
 mod block;
+mod sight;
+#[cfg(target_arch = "x86_64")]
+mod twelve;
 
 pub use self::bias::{BiasRows, BiasTable};
 
+use self::bias::NO_BIAS;
 use self::block::{
     Block, Halves, Singles, Softmax, Softmaxes, TOGETHER, Widened, add_block, combine,
 };
+use self::sight::Sight;
 use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
@@ -79,19 +84,24 @@ pub struct Scratch {
     total: Softmaxes,
     partition_out: Vec<f32>,
     total_out: Vec<f32>,
+    #[cfg(target_arch = "x86_64")]
+    twelve: Box<twelve::Room>,
 }
 
 impl Scratch {
     pub fn new(head_dim: usize, heads_per_kv_head: usize) -> Scratch {
-        let rows = TILE * heads_per_kv_head;
+        // Rows that go through together may be more than there are.
+        let rows = TILE * heads_per_kv_head + TOGETHER;
         Scratch {
-            keys: vec![0.0; TOKENS * head_dim],
-            values: vec![0.0; TOKENS * head_dim],
+            keys: vec![0.0; PARTITION * head_dim],
+            values: vec![0.0; PARTITION * head_dim],
             queries: vec![0.0; rows * head_dim],
             partition: Softmaxes::new(rows),
             total: Softmaxes::new(rows),
             partition_out: vec![0.0; rows * head_dim],
             total_out: vec![0.0; rows * head_dim],
+            #[cfg(target_arch = "x86_64")]
+            twelve: Box::new(twelve::Room::EMPTY),
         }
     }
 
@@ -128,19 +138,7 @@ impl Attention<'_> {
             self.scale_queries(isa, tile, scratch);
             scratch.start_total(self.rows(tile), self.head_dim);
             for partition in self.partitions(tile) {
-                self.partition(isa, tile, partition, scratch);
-                let rows = self.rows(tile);
-                let (total, total_out) = (&mut scratch.total, &mut scratch.total_out);
-                let (part, part_out) = (&scratch.partition, &scratch.partition_out);
-                combine_rows(
-                    isa,
-                    self.head_dim,
-                    0..rows,
-                    total,
-                    total_out,
-                    part,
-                    part_out,
-                );
+                self.partition(isa, tile, partition, scratch, true);
             }
             self.write(isa, tile, scratch);
         }
@@ -183,7 +181,7 @@ impl Attention<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             self.scale_queries(isa, tile, scratch);
-            self.partition(isa, tile, partition, scratch);
+            self.partition(isa, tile, partition, scratch, false);
             for row in 0..rows {
                 let to = part.add(row * part_width(dim));
                 let Softmax { largest, sum } = scratch.partition.get(row);
@@ -211,16 +209,17 @@ impl Attention<'_> {
         scratch.start_total(rows, dim);
         for part in 0..self.partitions(tile).len() {
             for row in 0..rows {
+                let out = &mut scratch.partition_out[row * dim..(row + 1) * dim];
                 // SAFETY: the caller's promise.
-                let (part, part_out) = unsafe {
+                let softmax = unsafe {
                     let from = parts.add(part * stride + row * part_width(dim));
+                    out.copy_from_slice(std::slice::from_raw_parts(from.add(2), dim));
                     let (largest, sum) = (*from, *from.add(1));
-                    let out = std::slice::from_raw_parts(from.add(2), dim);
-                    (Softmax { largest, sum }, out)
+                    Softmax { largest, sum }
                 };
-                let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
-                combine_row(isa, &mut scratch.total, row, out, part, part_out);
+                scratch.partition.put(row, softmax);
             }
+            combine_rows(isa, dim, 0..rows, scratch);
         }
         // SAFETY: the caller's promise.
         unsafe { self.write(isa, tile, scratch) }
@@ -257,16 +256,13 @@ impl Attention<'_> {
         let heads = self.q.width / dim;
         if let Some(sinks) = self.sinks {
             // A sink is a partition of one token whose value is 0.
-            let nothing = &mut scratch.partition_out[..dim];
-            nothing.fill(0.0);
-            for row in 0..self.rows(tile) {
-                let sink = Softmax {
-                    largest: sinks[row % heads],
-                    sum: 1.0,
-                };
-                let out = &mut scratch.total_out[row * dim..(row + 1) * dim];
-                combine_row(isa, &mut scratch.total, row, out, sink, nothing);
+            let rows = self.rows(tile);
+            scratch.partition_out[..rows * dim].fill(0.0);
+            for row in 0..rows {
+                let largest = sinks[row % heads];
+                scratch.partition.put(row, Softmax { largest, sum: 1.0 });
             }
+            combine_rows(isa, dim, 0..rows, scratch);
         }
         for token in 0..tile.tokens {
             // SAFETY: the caller's promise.
@@ -283,7 +279,7 @@ impl Attention<'_> {
         }
     }
 
-    /// One partition of all rows, into the scratch memory.
+    /// One partition of all rows, into the scratch memory, and added to those before it if it `combines`.
     ///
     /// # Safety
     /// As for `run`, and the queries are scaled.
@@ -293,38 +289,95 @@ impl Attention<'_> {
         tile: QueryTile<'_>,
         partition: usize,
         scratch: &mut Scratch,
+        combines: bool,
     ) {
         let (rows, dim) = (self.rows(tile), self.head_dim);
         scratch.partition.clear(rows);
         scratch.partition_out[..rows * dim].fill(0.0);
         let start = partition * PARTITION;
-        let context = tile.context.min(start + PARTITION);
         let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
-        for position in (start.max(first_block)..context).step_by(TOKENS) {
+        let positions = start.max(first_block)..tile.context.min(start + PARTITION);
+        let sight = Sight {
+            position: tile.position,
+            heads: self.q.width / dim,
+            whole_context: (!self.causal).then_some(tile.context),
+            window: self.window.unwrap_or(usize::MAX),
+        };
+        #[cfg(target_arch = "x86_64")]
+        if isa.is_wide() && tile.tokens > 1 && rows >= twelve::ROWS && dim % twelve::COLUMNS == 0 {
+            // SAFETY: the caller's promise, and it is wide.
+            return unsafe { self.by_twelves(isa, tile, positions, sight, scratch, combines) };
+        }
+        for position in positions.step_by(TOKENS) {
             let (keys, values) = self.block_at(tile, position);
             let next = match position + TOKENS < tile.context {
                 true => self.block_at(tile, position + TOKENS).into(),
                 false => [keys, values],
             };
-            let heads = self.q.width / dim;
             let walk = Walk {
                 keys,
                 values,
                 next,
                 asks_near: self.pool.asks_near,
-                position: tile.position,
                 block: position,
-                whole_context: (!self.causal).then_some(tile.context),
-                heads,
+                sight,
                 rows,
                 dim,
-                window: self.window.unwrap_or(usize::MAX),
                 softcap: self.softcap,
                 bias: self.bias,
             };
             match self.pool.element(self.of.kv.group) {
                 KvElement::F32 => singles(isa, walk, scratch),
                 KvElement::F16 => halves(isa, walk, scratch),
+            }
+        }
+        if combines {
+            combine_rows(isa, dim, 0..rows, scratch);
+        }
+    }
+
+    /// The blocks at some positions of a partition, twelve rows after twelve.
+    ///
+    /// # Safety
+    /// As for `partition`; the instruction set is wide.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn by_twelves(
+        &self,
+        isa: Isa,
+        tile: QueryTile<'_>,
+        positions: Range<usize>,
+        sight: Sight,
+        scratch: &mut Scratch,
+        combines: bool,
+    ) {
+        let (rows, dim) = (self.rows(tile), self.head_dim);
+        let element = self.pool.element(self.of.kv.group);
+        let count = positions.len().div_ceil(TOKENS) * TOKENS * dim;
+        for (i, position) in positions.clone().step_by(TOKENS).enumerate() {
+            let (keys, values) = self.block_at(tile, position);
+            let block = i * TOKENS * dim..(i + 1) * TOKENS * dim;
+            widened(isa, element, keys, &mut scratch.keys[block.clone()]);
+            widened(isa, element, values, &mut scratch.values[block]);
+        }
+        for first in (0..rows).step_by(twelve::ROWS) {
+            let group = first..rows.min(first + twelve::ROWS);
+            let stretch = twelve::Stretch {
+                keys: &scratch.keys[..count],
+                values: &scratch.values[..count],
+                start: positions.start,
+                dim,
+                sight,
+                softcap: self.softcap,
+                bias: self.bias,
+            };
+            let all = first * dim..(first + twelve::ROWS) * dim;
+            let queries = scratch.queries[all.clone()].as_ptr();
+            let out = scratch.partition_out[all].as_mut_ptr();
+            let (softmaxes, room) = (&mut scratch.partition, &mut scratch.twelve);
+            // SAFETY: twelve rows of each, of this thread; the caller's promise.
+            unsafe { stretch.add(group.clone(), queries, softmaxes, out, room) };
+            if combines {
+                combine_rows(isa, dim, group, scratch);
             }
         }
     }
@@ -342,45 +395,13 @@ struct Walk<'a> {
     values: *const u8,
     next: [*const u8; 2],
     asks_near: bool,
-    /// Of the first query.
-    position: usize,
     /// Position of the block's first token.
     block: usize,
-    /// One past the last position, where every query sees them all.
-    whole_context: Option<usize>,
-    heads: usize,
+    sight: Sight,
     rows: usize,
     dim: usize,
-    window: usize,
     softcap: Option<f32>,
     bias: Option<BiasRows<'a>>,
-}
-
-impl Walk<'_> {
-    /// The first token of the block that a row sees, and the end of those it sees.
-    #[inline(always)]
-    fn visible(&self, row: usize) -> Range<usize> {
-        let causal = self.position + row / self.heads + 1;
-        let seen = self.whole_context.unwrap_or(causal);
-        let first = seen.saturating_sub(self.window);
-        let end = seen.saturating_sub(self.block).min(TOKENS);
-        first.saturating_sub(self.block)..end
-    }
-
-    /// Whether every row sees the whole block, as nearly all do in a long context.
-    fn all_is_visible(&self) -> bool {
-        self.window == usize::MAX && self.visible(0) == (0..TOKENS)
-    }
-
-    /// The rows that see a token of the block: early ones may come before it, late ones' windows may start behind it.
-    fn rows(&self) -> Range<usize> {
-        if self.whole_context.is_some() {
-            return 0..self.rows;
-        }
-        let first = self.block.saturating_sub(self.position);
-        let end = (self.block + TOKENS - 1).saturating_add(self.window) - self.position;
-        first * self.heads..self.rows.min(end.saturating_mul(self.heads))
-    }
 }
 
 for_each_isa! {
@@ -413,6 +434,22 @@ for_each_isa! {
     }
 }
 
+for_each_isa! {
+    /// Elements of a block, as singles.
+    #[cfg(target_arch = "x86_64")]
+    fn widened<L>(element: KvElement, from: *const u8, singles: &mut [f32]) {
+        // SAFETY: blocks have as many elements, a multiple of 32.
+        unsafe {
+            match element {
+                KvElement::F16 => widen::<L::Wide>(from.cast(), singles),
+                KvElement::F32 => {
+                    std::ptr::copy_nonoverlapping(from.cast(), singles.as_mut_ptr(), singles.len());
+                }
+            }
+        }
+    }
+}
+
 /// # Safety
 /// There are as many halves as `singles`, a multiple of 32.
 #[inline(always)]
@@ -423,33 +460,30 @@ unsafe fn widen<F: Floats>(halves: *const u16, singles: &mut [f32]) {
     }
 }
 
-/// Stands where nothing is added.
-const NO_BIAS: [f32; TOKENS] = [0.0; TOKENS];
-
 #[inline(always)]
 fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratch: &mut Scratch) {
     let dim = walk.dim;
     let Range {
         start: mut row,
         end: rows,
-    } = walk.rows();
+    } = walk.sight.rows(walk.block, walk.rows);
     assert!(scratch.queries.len() >= rows * dim && scratch.partition_out.len() >= rows * dim);
-    let all_is_visible = walk.all_is_visible();
+    let sees_all = row < rows && walk.sight.sees_all(row..rows, walk.block);
     macro_rules! rows {
         ($most:expr) => {{
             let count = $most.min(rows - row);
             let mut visible = [const { 0..TOKENS }; $most];
-            if !all_is_visible {
+            if !sees_all {
                 for i in 0..count {
-                    visible[i] = walk.visible(row + i);
+                    visible[i] = walk.sight.visible(row + i, walk.block);
                 }
             }
             let mut biases = [&NO_BIAS; $most];
             let mut biased = 0;
             if let Some(bias) = walk.bias {
                 for i in 0..count {
-                    let (token, head) = ((row + i) / walk.heads, (row + i) % walk.heads);
-                    biases[i] = bias.of_block(head, walk.position + token, walk.block);
+                    let (head, query) = walk.sight.query(row + i);
+                    biases[i] = bias.of_block(head, query, walk.block);
                 }
                 biased = count;
             }
@@ -480,25 +514,13 @@ fn all_rows<L: Lanes, E: block::Element>(walk: Walk<'_>, block: Block<E>, scratc
 
 for_each_isa! {
     /// Adds a partition to those before it, for some rows.
-    fn combine_rows<L>(
-        dim: usize,
-        rows: Range<usize>,
-        total: &mut Softmaxes,
-        total_out: &mut [f32],
-        part: &Softmaxes,
-        part_out: &[f32],
-    ) {
-        for row in rows {
-            let columns = row * dim..(row + 1) * dim;
-            let out = &mut total_out[columns.clone()];
-            combine::<L>(total, row, out, part.get(row), &part_out[columns]);
+    fn combine_rows<L>(dim: usize, rows: Range<usize>, scratch: &mut Scratch) {
+        let (total, total_out) = (&mut scratch.total, &mut scratch.total_out);
+        let (part, part_out) = (&scratch.partition, &scratch.partition_out);
+        for first in rows.clone().step_by(8) {
+            let eight = first..rows.end.min(first + 8);
+            combine::<L>(eight, dim, total, total_out, part, part_out);
         }
-    }
-}
-
-for_each_isa! {
-    fn combine_row<L>(total: &mut Softmaxes, row: usize, out: &mut [f32], part: Softmax, part_out: &[f32]) {
-        combine::<L>(total, row, out, part, part_out);
     }
 }
 

@@ -3,7 +3,20 @@
 use crate::lanes::Floats;
 
 /// Below it, `e^x` is 0: the smallest normal number is near.
-const LOWEST: f32 = -87.3;
+pub const LOWEST: f32 = -87.3;
+pub const LOG2_E: f32 = std::f32::consts::LOG2_E;
+/// ln 2 in two parts: the first has few enough bits that its product with n is exact.
+pub const LN2_HIGH: f32 = 0.693_359_4;
+pub const LN2_LOW: f32 = -2.121_944_4e-4;
+/// The Cephes library's polynomial for (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2.
+pub const POLYNOMIAL: [f32; 6] = [
+    1.987_569_1e-4,
+    1.398_199_9e-3,
+    8.333_452e-3,
+    4.166_579_6e-2,
+    1.666_666_5e-1,
+    0.5,
+];
 
 /// `e^x`; 0 below -87.3, the largest power before overflow above 88.3.
 #[inline(always)]
@@ -26,19 +39,6 @@ pub fn exp_of_negatives<F: Floats, const N: usize>(x: [F; N]) -> [F; N] {
 /// `e^x` from -87.3 to 88.3, and anything outside.
 #[inline(always)]
 fn powers<F: Floats, const N: usize>(x: [F; N]) -> [F; N] {
-    const LOG2_E: f32 = std::f32::consts::LOG2_E;
-    // ln 2 in two parts: the first has few enough bits that its product with n is exact.
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
-    // The Cephes library's polynomial for (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2.
-    const POLYNOMIAL: [f32; 6] = [
-        1.987_569_1e-4,
-        1.398_199_9e-3,
-        8.333_452e-3,
-        4.166_579_6e-2,
-        1.666_666_5e-1,
-        0.5,
-    ];
     let (mut r, mut n) = (x, x);
     for i in 0..N {
         n[i] = r[i].mul(F::splat(LOG2_E)).round();

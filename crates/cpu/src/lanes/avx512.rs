@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Sixteen(__m512);
+pub struct Sixteen(pub __m512);
 
 // SAFETY: for every block below: chosen where the processor has AVX-512, see `Floats`.
 impl Floats for Sixteen {

@@ -46,6 +46,9 @@ impl BiasTable {
     }
 }
 
+/// Stands where nothing is added.
+pub const NO_BIAS: [f32; TOKENS] = [0.0; TOKENS];
+
 impl<'a> BiasRows<'a> {
     /// What the tokens from position `block` on add to the scores of the query at `query`.
     #[inline(always)]

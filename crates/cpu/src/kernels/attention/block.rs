@@ -46,6 +46,25 @@ impl Softmaxes {
         }
     }
 
+    pub fn put(&mut self, row: usize, softmax: Softmax) {
+        self.largest[row] = softmax.largest;
+        self.sum[row] = softmax.sum;
+    }
+
+    /// Of up to 16 rows.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn put_rows<F: Floats, L: Lanes>(&mut self, rows: Range<usize>, largest: F, sums: [L; 2]) {
+        const { assert!(F::WIDTH == 16) };
+        let (mut all, [first, last]) = ([0.0; 16], sums.map(L::to_array));
+        // SAFETY: room for sixteen.
+        unsafe { largest.store(all.as_mut_ptr()) };
+        self.largest[rows.clone()].copy_from_slice(&all[..rows.len()]);
+        all[..8].copy_from_slice(&first);
+        all[8..].copy_from_slice(&last);
+        self.sum[rows.clone()].copy_from_slice(&all[..rows.len()]);
+    }
+
     pub fn bytes(&self) -> usize {
         4 * (self.largest.len() + self.sum.len())
     }
@@ -208,25 +227,7 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
     }
     // SAFETY: all 32 values of these rows were just written, and nobody else knows of them.
     let weights = unsafe { std::slice::from_raw_parts_mut(scores, rows) };
-    for r in 0..biases.len() {
-        for i in 0..FOURS {
-            // SAFETY: 32 values each.
-            unsafe {
-                let at = weights[r].as_mut_ptr().add(8 * i);
-                let bias = L::load(biases[r].as_ptr().add(8 * i));
-                L::load(at).add(bias).store(at);
-            }
-        }
-    }
-    if let Some(cap) = cap {
-        cap_scores::<L>(weights, cap);
-    }
-    for r in 0..rows {
-        if visible[r].len() < TOKENS {
-            weights[r][..visible[r].start].fill(f32::NEG_INFINITY);
-            weights[r][visible[r].end..].fill(f32::NEG_INFINITY);
-        }
-    }
+    amend::<L>(weights, biases, cap, visible);
     let shrinks = softmax::<L>(weights, softmaxes, first);
     // SAFETY: the caller's promise; groups stay below `rows`.
     unsafe {
@@ -236,6 +237,35 @@ pub unsafe fn add_block<L: Lanes, E: Element, const MOST: usize>(
             let shrinks = *shrinks[row..row + R].first_chunk::<R>().expect("R rows");
             add_values_seen::<L, E, R>(block, weights, seen, shrinks, out.add(row * dim));
         });
+    }
+}
+
+/// Makes products of queries and keys the scores of what each row sees, -infinity elsewhere.
+#[inline(always)]
+pub fn amend<L: Lanes>(
+    scores: &mut [[f32; TOKENS]],
+    biases: &[&[f32; TOKENS]],
+    cap: Option<f32>,
+    visible: &[Range<usize>],
+) {
+    for r in 0..biases.len() {
+        for i in 0..FOURS {
+            // SAFETY: 32 values each.
+            unsafe {
+                let at = scores[r].as_mut_ptr().add(8 * i);
+                let bias = L::load(biases[r].as_ptr().add(8 * i));
+                L::load(at).add(bias).store(at);
+            }
+        }
+    }
+    if let Some(cap) = cap {
+        cap_scores::<L>(scores, cap);
+    }
+    for r in 0..scores.len() {
+        if visible[r].len() < TOKENS {
+            scores[r][..visible[r].start].fill(f32::NEG_INFINITY);
+            scores[r][visible[r].end..].fill(f32::NEG_INFINITY);
+        }
     }
 }
 
@@ -275,11 +305,7 @@ fn softmax<L: Lanes>(
     for eight in (0..rows).step_by(8) {
         let mut all = [L::splat(0.0); 8];
         for r in 0..8.min(rows - eight) {
-            for i in 0..FOURS {
-                // SAFETY: 32 values.
-                let weight = unsafe { L::load(scores[eight + r].as_ptr().add(8 * i)) };
-                all[r] = all[r].add(weight);
-            }
+            all[r] = eighths(&scores[eight + r]);
         }
         // SAFETY: eight values each.
         unsafe {
@@ -292,9 +318,20 @@ fn softmax<L: Lanes>(
     shrinks
 }
 
+/// Every eighth of a row added up, first to last.
+#[inline(always)]
+pub fn eighths<L: Lanes>(weights: &[f32; TOKENS]) -> L {
+    let mut sums = L::splat(0.0);
+    for i in 0..FOURS {
+        // SAFETY: 32 values.
+        sums = sums.add(unsafe { L::load(weights.as_ptr().add(8 * i)) });
+    }
+    sums
+}
+
 /// `e^(score - largest)`
 #[inline(always)]
-fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
+pub fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
     // The widest registers need fewer: what is left over is not stored, so it is not computed either.
     let mut all = [F::splat(0.0); FOURS];
     for i in 0..TOKENS / F::WIDTH {
@@ -313,7 +350,7 @@ fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
 /// # Safety
 /// As for `add_block`.
 #[inline(always)]
-unsafe fn add_values_seen<L: Lanes, E: Element, const R: usize>(
+pub unsafe fn add_values_seen<L: Lanes, E: Element, const R: usize>(
     block: &Block<E>,
     weights: &[[f32; TOKENS]; R],
     visible: &[Range<usize>],
@@ -618,33 +655,39 @@ unsafe fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
     }
 }
 
-/// Adds a partition to those before it, for one row.
+/// Adds partitions to those before them, for up to eight rows.
 #[inline(always)]
 pub fn combine<L: Lanes>(
+    rows: Range<usize>,
+    dim: usize,
     totals: &mut Softmaxes,
-    row: usize,
-    out: &mut [f32],
-    part: Softmax,
-    part_out: &[f32],
+    totals_out: &mut [f32],
+    parts: &Softmaxes,
+    parts_out: &[f32],
 ) {
-    if part.largest == NOTHING {
-        return;
-    }
-    let total = totals.get(row);
-    let largest = match part.largest > total.largest {
-        true => part.largest,
-        false => total.largest,
+    let first = rows.start;
+    assert!(rows.len() <= 8 && totals.largest.len() >= first + 8 && parts.sum.len() >= first + 8);
+    // SAFETY: eight values of each are there.
+    let (largest, sum, shrinks) = unsafe {
+        let [before, part] = [&*totals, parts].map(|x| L::load(x.largest.as_ptr().add(first)));
+        let largest = part.larger(before);
+        let shrinks = exp_of_negatives([before.sub(largest), part.sub(largest)]);
+        let [before, part] = [&*totals, parts].map(|x| L::load(x.sum.as_ptr().add(first)));
+        let sum = part.mul_add(shrinks[1], before.mul(shrinks[0]));
+        (largest.to_array(), sum.to_array(), shrinks.map(L::to_array))
     };
-    let mut falls = [0.0; 8];
-    falls[0] = total.largest - largest;
-    falls[1] = part.largest - largest;
-    // SAFETY: eight values.
-    let falls = unsafe { L::load(falls.as_ptr()) };
-    let [a, b, ..] = exp_of_negatives([falls])[0].to_array();
-    totals.largest[row] = largest;
-    totals.sum[row] = part.sum.mul_add(b, total.sum * a);
-    assert_eq!(out.len(), part_out.len(), "two rows of one head");
-    for i in 0..out.len() {
-        out[i] = part_out[i].mul_add(b, out[i] * a);
+    for row in rows {
+        if parts.largest[row] == NOTHING {
+            continue;
+        }
+        let i = row - first;
+        totals.largest[row] = largest[i];
+        totals.sum[row] = sum[i];
+        let (before, part) = (shrinks[0][i], shrinks[1][i]);
+        let out = &mut totals_out[row * dim..(row + 1) * dim];
+        let part_out = &parts_out[row * dim..(row + 1) * dim];
+        for i in 0..dim {
+            out[i] = part_out[i].mul_add(part, out[i] * before);
+        }
     }
 }

@@ -303,6 +303,8 @@ fn a_window_reads_no_block_before_it() {
     };
     let found = run::<16>(kind, Isa::detect(), KvElement::F16, 700, 33, TILE);
     assert!(found.iter().all(|v| v.is_finite()));
+    let found = run::<64>(kind, Isa::detect(), KvElement::F16, 700, 33, TILE);
+    assert!(found.iter().all(|v| v.is_finite()));
 }
 
 fn check_bits<const DIM: usize>(kind: Kind) {
@@ -339,6 +341,8 @@ fn tiles_partitions_and_instruction_sets_give_the_same_bits() {
 fn windows_softcaps_sinks_and_biases_give_the_same_bits_too() {
     for kind in kinds() {
         check_bits::<17>(kind);
+        // Wide registers take rows of such heads twelve by twelve.
+        check_bits::<32>(kind);
     }
 }
 

@@ -1,0 +1,293 @@
+//! Owns attention of twelve rows over a partition of the context, in AVX-512's registers.
+//!
+//! A prompt's rows are many, so they are taken twelve by twelve through all blocks of a partition: 24 sums, what they grow by and its
+//! factors fill the 32 registers. Sums of values stay in them from the first block to the last, and the exponentials of a block are
+//! computed beside the scores of the next: they are chains of dependent steps, which wait for themselves where nothing else is to be
+//! done. What is computed is what [`super::block`] computes, in the same order for every row: the same bits.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterator adapters are compiled without the kernels' instructions and may stay calls"
+)]
+
+mod products;
+
+use self::products::{Beside, scores, values};
+use super::PARTITION;
+use super::bias::{BiasRows, NO_BIAS};
+use super::block::{
+    Block, NOTHING, Softmaxes, Widened, add_values_seen, amend, eighths, exponentials,
+};
+use super::sight::Sight;
+use crate::kernels::exp::exp_of_negatives;
+use crate::kv::TOKENS;
+use crate::lanes::{Avx512, Floats, Lanes, Sixteen};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows that go through a partition together.
+pub const ROWS: usize = 12;
+
+/// Columns of values that registers hold sums of.
+pub const COLUMNS: usize = 32;
+
+const BLOCKS: usize = PARTITION / TOKENS;
+
+/// A value of each row, and what is left of a register.
+type OfRows = [f32; 16];
+
+/// One thread's working memory.
+#[repr(C, align(64))]
+pub struct Room {
+    /// Scores, then weights.
+    weights: [[[f32; TOKENS]; ROWS]; BLOCKS],
+    /// The largest scores up to a block, and what sums shrink by when it is added.
+    largest: [OfRows; BLOCKS],
+    shrinks: [OfRows; BLOCKS],
+    /// Of the newest weights: every eighth of a row added up.
+    eighths: [[f32; 8]; 16],
+}
+
+impl Room {
+    pub const EMPTY: Room = Room {
+        weights: [[[0.0; TOKENS]; ROWS]; BLOCKS],
+        largest: [[0.0; 16]; BLOCKS],
+        shrinks: [[0.0; 16]; BLOCKS],
+        eighths: [[0.0; 8]; 16],
+    };
+}
+
+/// Blocks of one partition, one behind the other.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    /// `[dim][32]` each.
+    pub keys: &'a [f32],
+    /// `[32][dim]` each.
+    pub values: &'a [f32],
+    /// Position of the first.
+    pub start: usize,
+    /// Of heads: a multiple of [`COLUMNS`].
+    pub dim: usize,
+    pub sight: Sight,
+    pub softcap: Option<f32>,
+    pub bias: Option<BiasRows<'a>>,
+}
+
+impl Stretch<'_> {
+    /// Takes some rows through the blocks, into softmaxes and sums where nothing was added yet. There is room for twelve.
+    ///
+    /// # Safety
+    /// There are twelve rows of `dim` values from `queries` and `out` on, of which `rows` count; nobody else touches `out`; the processor
+    /// has AVX-512.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub unsafe fn add(
+        &self,
+        rows: Range<usize>,
+        queries: *const f32,
+        softmaxes: &mut Softmaxes,
+        out: *mut f32,
+        room: &mut Room,
+    ) {
+        let blocks = self.blocks_seen(rows.clone());
+        assert!(rows.len() <= ROWS && blocks.len() <= BLOCKS);
+        assert!(
+            self.keys.len() >= blocks.end * self.block() && self.keys.len() == self.values.len()
+        );
+        let mut sums = [Avx512::splat(0.0); 2];
+        let mut largest = Sixteen::splat(NOTHING);
+        let mut before = None;
+        for b in blocks.clone() {
+            let beside = Beside {
+                scores: room.weights[before.unwrap_or(b)].as_mut_ptr(),
+                largest: room.largest[before.unwrap_or(b)].as_ptr(),
+                eighths: room.eighths.as_mut_ptr(),
+                rows: if before.is_some() { ROWS } else { 0 },
+            };
+            // SAFETY: the caller's promise; blocks were checked to be there.
+            let left = unsafe {
+                let keys = self.keys.as_ptr().add(b * self.block());
+                scores(queries, self.dim, keys, beside, &mut room.weights[b])
+            };
+            if let Some(before) = before {
+                add_weights(&mut sums, ROWS - left, before, room);
+            }
+            self.amend(rows.clone(), b, &mut room.weights[b]);
+            largest = add_largest(largest, b, room);
+            before = Some(b);
+        }
+        let Some(last) = before else { return };
+        add_weights(&mut sums, 0, last, room);
+        // SAFETY: the caller's promise.
+        unsafe {
+            softmaxes.put_rows(rows.clone(), largest, sums);
+            self.add_values(rows, blocks, out, room);
+        }
+    }
+
+    /// Elements of a block.
+    fn block(&self) -> usize {
+        TOKENS * self.dim
+    }
+
+    fn position(&self, block: usize) -> usize {
+        self.start + block * TOKENS
+    }
+
+    /// The blocks that some of the rows see a token of.
+    fn blocks_seen(&self, rows: Range<usize>) -> Range<usize> {
+        let Range { start, end } = self.sight.positions(rows);
+        let count = self.keys.len() / self.block();
+        let first = start.saturating_sub(self.start) / TOKENS;
+        first..end.saturating_sub(self.start).div_ceil(TOKENS).min(count)
+    }
+
+    /// What is not a product of queries and keys.
+    #[inline(always)]
+    fn amend(&self, rows: Range<usize>, block: usize, scores: &mut [[f32; TOKENS]; ROWS]) {
+        let position = self.position(block);
+        let sees_all = self.sight.sees_all(rows.clone(), position);
+        if sees_all && self.softcap.is_none() && self.bias.is_none() {
+            return;
+        }
+        let visible = self.visible(rows.clone(), block);
+        let mut biases = [&NO_BIAS; ROWS];
+        let mut biased = 0;
+        if let Some(bias) = self.bias {
+            biased = rows.len();
+            for i in 0..biased {
+                let (head, query) = self.sight.query(rows.start + i);
+                biases[i] = bias.of_block(head, query, position);
+            }
+        }
+        let scores = &mut scores[..rows.len()];
+        amend::<Avx512>(scores, &biases[..biased], self.softcap, &visible);
+    }
+
+    /// What each row sees of a block. Rows that do not count see what the last does.
+    #[inline(always)]
+    fn visible(&self, rows: Range<usize>, block: usize) -> [Range<usize>; ROWS] {
+        let mut visible = [const { 0..0 }; ROWS];
+        for i in 0..ROWS {
+            let row = rows.start + i.min(rows.len() - 1);
+            visible[i] = self.sight.visible(row, self.position(block));
+        }
+        visible
+    }
+
+    /// # Safety
+    /// As for `add`, and `room` holds the blocks' weights.
+    #[inline(always)]
+    unsafe fn add_values(
+        &self,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+        out: *mut f32,
+        room: &Room,
+    ) {
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let first = next;
+            while next < blocks.end && self.sight.sees_all(rows.clone(), self.position(next)) {
+                next += 1;
+            }
+            let from = self.values.as_ptr().wrapping_add(first * self.block());
+            // SAFETY: the caller's promise.
+            unsafe {
+                if next > first {
+                    for column in (0..self.dim).step_by(COLUMNS) {
+                        values(
+                            from.add(column),
+                            self.dim,
+                            &room.weights[first],
+                            &room.shrinks[first],
+                            next - first,
+                            out.add(column),
+                        );
+                    }
+                } else {
+                    let keys = self.keys.as_ptr().cast();
+                    let from = from.cast();
+                    let block = Block::<Widened>::new(keys, from, [keys, from], false, self.dim);
+                    let shrinks = room.shrinks[first].first_chunk().expect("twelve and more");
+                    let visible = self.visible(rows.clone(), first);
+                    let weights = &room.weights[first];
+                    add_values_seen::<Avx512, _, ROWS>(&block, weights, &visible, *shrinks, out);
+                    next += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Makes weights of the scores of a block, the first `done` rows excepted which are made already, and adds them up.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_weights(sums: &mut [Avx512; 2], done: usize, block: usize, room: &mut Room) {
+    for row in done..ROWS {
+        let weights = &mut room.weights[block][row];
+        exponentials::<Sixteen>(weights, room.largest[block][row]);
+        room.eighths[row] = eighths::<Avx512>(weights).to_array();
+    }
+    for half in 0..2 {
+        let mut all = [Avx512::splat(0.0); 8];
+        for i in 0..8 {
+            // SAFETY: eight values.
+            all[i] = unsafe { Avx512::load(room.eighths[8 * half + i].as_ptr()) };
+        }
+        // SAFETY: eight of sixteen.
+        let shrink = unsafe { Avx512::load(room.shrinks[block].as_ptr().add(8 * half)) };
+        sums[half] = sums[half].mul_add(shrink, Avx512::sum_of_each(all));
+    }
+}
+
+/// The largest scores with those of a block, kept with what sums shrink by.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_largest(before: Sixteen, block: usize, room: &mut Room) -> Sixteen {
+    let largest = largest_of_each(&room.weights[block]).larger(before);
+    let [shrink] = exp_of_negatives([before.sub(largest)]);
+    // SAFETY: sixteen values each.
+    unsafe {
+        largest.store(room.largest[block].as_mut_ptr());
+        shrink.store(room.shrinks[block].as_mut_ptr());
+    }
+    largest
+}
+
+/// The largest score of each row that is not NaN, -infinity if there is none; then four times that of no row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn largest_of_each(scores: &[[f32; TOKENS]; ROWS]) -> Sixteen {
+    // Lanes of rows take turns, then pairs of lanes, then fours: at every turn two registers become one.
+    macro_rules! four {
+        ($first:expr) => {{
+            let mut rows = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
+            for i in 0..4 {
+                for half in 0..2 {
+                    let scores = &scores[$first + i][16 * half..16 * half + 16];
+                    // SAFETY: 16 scores.
+                    let score = unsafe { _mm512_loadu_ps(scores.as_ptr()) };
+                    // In this order NaN loses.
+                    rows[i] = _mm512_max_ps(score, rows[i]);
+                }
+            }
+            let [a, b, c, d] = rows;
+            let ab = _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+            let cd = _mm512_max_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+            let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+            _mm512_max_ps(
+                _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
+            )
+        }};
+    }
+    macro_rules! join {
+        ($a:expr, $b:expr) => {{
+            let even = _mm512_shuffle_f32x4::<0b10_00_10_00>($a, $b);
+            _mm512_max_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>($a, $b))
+        }};
+    }
+    let (first, second, third) = (four!(0), four!(4), four!(8));
+    let none = _mm512_set1_ps(f32::NEG_INFINITY);
+    Sixteen(join!(join!(first, second), join!(third, none)))
+}

@@ -1,0 +1,433 @@
+//! Owns the two loops of multiply-adds of twelve rows, in assembly: with intrinsics the compiler keeps constants of the exponentials in
+//! registers and sums in memory.
+
+use super::ROWS;
+use crate::kernels::exp::{LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, POLYNOMIAL};
+use crate::kv::TOKENS;
+use std::arch::asm;
+
+/// What an exponential is made of, in the order of its steps.
+static EXPONENTIAL: [f32; 11] = [
+    LOG2_E,
+    LOWEST,
+    -LN2_HIGH,
+    -LN2_LOW,
+    POLYNOMIAL[0],
+    POLYNOMIAL[1],
+    POLYNOMIAL[2],
+    POLYNOMIAL[3],
+    POLYNOMIAL[4],
+    POLYNOMIAL[5],
+    1.0,
+];
+
+/// A factor for all lanes, times the two registers of elements, added to a row's two sums.
+macro_rules! row {
+    ($factor:expr, $register:literal, $first:literal, $second:literal) => {
+        concat!(
+            "vbroadcastss ",
+            $register,
+            ", dword ptr [",
+            $factor,
+            "]\n",
+            "vfmadd231ps ",
+            $first,
+            ", zmm24, ",
+            $register,
+            "\n",
+            "vfmadd231ps ",
+            $second,
+            ", zmm25, ",
+            $register,
+            "\n",
+        )
+    };
+}
+
+/// One step of all rows: where its elements are, and each row's factor, four rows from each of three places, `$one` and `$three` rows on.
+macro_rules! step {
+    ($elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
+        concat!(
+            "vmovups zmm24, [",
+            $elements,
+            "]\n",
+            "vmovups zmm25, [",
+            $elements,
+            " + 64]\n",
+            row!(concat!($a, " + ", $offset), "zmm26", "zmm0", "zmm1"),
+            row!(
+                concat!($a, " + ", $one, " + ", $offset),
+                "zmm27",
+                "zmm2",
+                "zmm3"
+            ),
+            row!(
+                concat!($a, " + ", $two, " + ", $offset),
+                "zmm28",
+                "zmm4",
+                "zmm5"
+            ),
+            row!(
+                concat!($a, " + ", $three, " + ", $offset),
+                "zmm29",
+                "zmm6",
+                "zmm7"
+            ),
+            row!(concat!($b, " + ", $offset), "zmm30", "zmm8", "zmm9"),
+            row!(
+                concat!($b, " + ", $one, " + ", $offset),
+                "zmm31",
+                "zmm10",
+                "zmm11"
+            ),
+            row!(
+                concat!($b, " + ", $two, " + ", $offset),
+                "zmm26",
+                "zmm12",
+                "zmm13"
+            ),
+            row!(
+                concat!($b, " + ", $three, " + ", $offset),
+                "zmm27",
+                "zmm14",
+                "zmm15"
+            ),
+            row!(concat!($c, " + ", $offset), "zmm28", "zmm16", "zmm17"),
+            row!(
+                concat!($c, " + ", $one, " + ", $offset),
+                "zmm29",
+                "zmm18",
+                "zmm19"
+            ),
+            row!(
+                concat!($c, " + ", $two, " + ", $offset),
+                "zmm30",
+                "zmm20",
+                "zmm21"
+            ),
+            row!(
+                concat!($c, " + ", $three, " + ", $offset),
+                "zmm31",
+                "zmm22",
+                "zmm23"
+            ),
+        )
+    };
+}
+
+/// Declares that all registers are written.
+macro_rules! asm_of_all_registers {
+    ($($argument:tt)*) => {
+        asm!(
+            $($argument)*
+            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
+            out("zmm4") _, out("zmm5") _, out("zmm6") _, out("zmm7") _,
+            out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
+            out("zmm12") _, out("zmm13") _, out("zmm14") _, out("zmm15") _,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
+            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
+            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
+            options(nostack),
+        )
+    };
+}
+
+/// What [`scores`] computes meanwhile: exponentials of rows of scores, in place.
+pub struct Beside {
+    pub scores: *mut [f32; TOKENS],
+    pub largest: *const f32,
+    pub eighths: *mut [f32; 8],
+    pub rows: usize,
+}
+
+/// The scores of twelve rows of queries, `dim` values each, with a block of keys, `[dim][32]`. Beside it goes as much of `beside` as
+/// there is time for: the number of rows that are left is the result.
+///
+/// # Safety
+/// All of it exists, nobody else touches what is written, `dim` is a multiple of four and not 0; the processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub unsafe fn scores(
+    queries: *const f32,
+    dim: usize,
+    keys: *const f32,
+    beside: Beside,
+    scores: *mut [[f32; TOKENS]; ROWS],
+) -> usize {
+    let left;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm_of_all_registers!(
+            "vpxord zmm0, zmm0, zmm0",
+            "vpxord zmm1, zmm1, zmm1",
+            "vpxord zmm2, zmm2, zmm2",
+            "vpxord zmm3, zmm3, zmm3",
+            "vpxord zmm4, zmm4, zmm4",
+            "vpxord zmm5, zmm5, zmm5",
+            "vpxord zmm6, zmm6, zmm6",
+            "vpxord zmm7, zmm7, zmm7",
+            "vpxord zmm8, zmm8, zmm8",
+            "vpxord zmm9, zmm9, zmm9",
+            "vpxord zmm10, zmm10, zmm10",
+            "vpxord zmm11, zmm11, zmm11",
+            "vpxord zmm12, zmm12, zmm12",
+            "vpxord zmm13, zmm13, zmm13",
+            "vpxord zmm14, zmm14, zmm14",
+            "vpxord zmm15, zmm15, zmm15",
+            "vpxord zmm16, zmm16, zmm16",
+            "vpxord zmm17, zmm17, zmm17",
+            "vpxord zmm18, zmm18, zmm18",
+            "vpxord zmm19, zmm19, zmm19",
+            "vpxord zmm20, zmm20, zmm20",
+            "vpxord zmm21, zmm21, zmm21",
+            "vpxord zmm22, zmm22, zmm22",
+            "vpxord zmm23, zmm23, zmm23",
+            "2:",
+            step!("{keys} + 0", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0"),
+            step!("{keys} + 128", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
+            step!("{keys} + 256", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
+            step!("{keys} + 384", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
+            "add {keys}, 512",
+            "add {a}, 16",
+            "add {b}, 16",
+            "add {c}, 16",
+            "test {left}, {left}",
+            "jz 3f",
+            // One row's exponentials, of 16 and 16. Scores less the largest:
+            "dec {left}",
+            "vbroadcastss zmm30, dword ptr [{largest}]",
+            "vmovups zmm24, [{row}]",
+            "vmovups zmm25, [{row} + 64]",
+            "vsubps zmm24, zmm24, zmm30",
+            "vsubps zmm25, zmm25, zmm30",
+            // Times log2 e, rounded; which of them are not too low.
+            "vbroadcastss zmm31, dword ptr [{constants}]",
+            "vmulps zmm26, zmm24, zmm31",
+            "vmulps zmm27, zmm25, zmm31",
+            "vbroadcastss zmm30, dword ptr [{constants} + 4]",
+            "vcmpps k1, zmm24, zmm30, 5",
+            "vcmpps k2, zmm25, zmm30, 5",
+            "vrndscaleps zmm26, zmm26, 8",
+            "vrndscaleps zmm27, zmm27, 8",
+            // What is left of them, and its polynomial.
+            "vbroadcastss zmm30, dword ptr [{constants} + 8]",
+            "vfmadd231ps zmm24, zmm26, zmm30",
+            "vfmadd231ps zmm25, zmm27, zmm30",
+            "vbroadcastss zmm31, dword ptr [{constants} + 12]",
+            "vfmadd231ps zmm24, zmm26, zmm31",
+            "vfmadd231ps zmm25, zmm27, zmm31",
+            "vbroadcastss zmm28, dword ptr [{constants} + 16]",
+            "vmovaps zmm29, zmm28",
+            "vbroadcastss zmm31, dword ptr [{constants} + 20]",
+            "vfmadd213ps zmm28, zmm24, zmm31",
+            "vfmadd213ps zmm29, zmm25, zmm31",
+            "vbroadcastss zmm30, dword ptr [{constants} + 24]",
+            "vfmadd213ps zmm28, zmm24, zmm30",
+            "vfmadd213ps zmm29, zmm25, zmm30",
+            "vbroadcastss zmm31, dword ptr [{constants} + 28]",
+            "vfmadd213ps zmm28, zmm24, zmm31",
+            "vfmadd213ps zmm29, zmm25, zmm31",
+            "vbroadcastss zmm30, dword ptr [{constants} + 32]",
+            "vfmadd213ps zmm28, zmm24, zmm30",
+            "vfmadd213ps zmm29, zmm25, zmm30",
+            "vbroadcastss zmm31, dword ptr [{constants} + 36]",
+            "vfmadd213ps zmm28, zmm24, zmm31",
+            "vfmadd213ps zmm29, zmm25, zmm31",
+            "vmulps zmm30, zmm24, zmm24",
+            "vmulps zmm31, zmm25, zmm25",
+            "vaddps zmm24, zmm24, dword ptr [{constants} + 40]{{1to16}}",
+            "vaddps zmm25, zmm25, dword ptr [{constants} + 40]{{1to16}}",
+            "vfmadd213ps zmm28, zmm30, zmm24",
+            "vfmadd213ps zmm29, zmm31, zmm25",
+            "vscalefps zmm28{{k1}}{{z}}, zmm28, zmm26",
+            "vscalefps zmm29{{k2}}{{z}}, zmm29, zmm27",
+            "vmovups [{row}], zmm28",
+            "vmovups [{row} + 64], zmm29",
+            // Every eighth, first to last.
+            "vextractf64x4 ymm24, zmm28, 1",
+            "vaddps ymm24, ymm28, ymm24",
+            "vaddps ymm24, ymm24, ymm29",
+            "vextractf64x4 ymm25, zmm29, 1",
+            "vaddps ymm24, ymm24, ymm25",
+            "vmovups [{eighths}], ymm24",
+            "add {row}, 128",
+            "add {largest}, 4",
+            "add {eighths}, 32",
+            "3:",
+            "dec {steps}",
+            "jnz 2b",
+            "vmovups [{scores} + 0], zmm0",
+            "vmovups [{scores} + 64], zmm1",
+            "vmovups [{scores} + 128], zmm2",
+            "vmovups [{scores} + 192], zmm3",
+            "vmovups [{scores} + 256], zmm4",
+            "vmovups [{scores} + 320], zmm5",
+            "vmovups [{scores} + 384], zmm6",
+            "vmovups [{scores} + 448], zmm7",
+            "vmovups [{scores} + 512], zmm8",
+            "vmovups [{scores} + 576], zmm9",
+            "vmovups [{scores} + 640], zmm10",
+            "vmovups [{scores} + 704], zmm11",
+            "vmovups [{scores} + 768], zmm12",
+            "vmovups [{scores} + 832], zmm13",
+            "vmovups [{scores} + 896], zmm14",
+            "vmovups [{scores} + 960], zmm15",
+            "vmovups [{scores} + 1024], zmm16",
+            "vmovups [{scores} + 1088], zmm17",
+            "vmovups [{scores} + 1152], zmm18",
+            "vmovups [{scores} + 1216], zmm19",
+            "vmovups [{scores} + 1280], zmm20",
+            "vmovups [{scores} + 1344], zmm21",
+            "vmovups [{scores} + 1408], zmm22",
+            "vmovups [{scores} + 1472], zmm23",
+            keys = inout(reg) keys => _,
+            a = inout(reg) queries => _,
+            b = inout(reg) queries.add(4 * dim) => _,
+            c = inout(reg) queries.add(8 * dim) => _,
+            one = in(reg) 4 * dim,
+            three = in(reg) 12 * dim,
+            steps = inout(reg) dim / 4 => _,
+            left = inout(reg) beside.rows => left,
+            row = inout(reg) beside.scores => _,
+            largest = inout(reg) beside.largest => _,
+            eighths = inout(reg) beside.eighths => _,
+            constants = in(reg) EXPONENTIAL.as_ptr(),
+            scores = in(reg) scores,
+            out("k1") _,
+            out("k2") _,
+        );
+    }
+    left
+}
+
+/// Adds to 32 columns of twelve rows of sums, `dim` values apart, what blocks of values, `[32][dim]`, give with their weights. Before a
+/// block is added, a row's sums are multiplied with its shrink.
+///
+/// # Safety
+/// All of it exists, 16 shrinks a block, and a block at least; nobody else touches the sums; the processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub unsafe fn values(
+    values: *const f32,
+    dim: usize,
+    weights: *const [[f32; TOKENS]; ROWS],
+    shrinks: *const [f32; 16],
+    blocks: usize,
+    sums: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm_of_all_registers!(
+            "vmovups zmm0, [{a}]",
+            "vmovups zmm1, [{a} + 64]",
+            "vmovups zmm2, [{a} + {one}]",
+            "vmovups zmm3, [{a} + {one} + 64]",
+            "vmovups zmm4, [{a} + 2 * {one}]",
+            "vmovups zmm5, [{a} + 2 * {one} + 64]",
+            "vmovups zmm6, [{a} + {three}]",
+            "vmovups zmm7, [{a} + {three} + 64]",
+            "vmovups zmm8, [{b}]",
+            "vmovups zmm9, [{b} + 64]",
+            "vmovups zmm10, [{b} + {one}]",
+            "vmovups zmm11, [{b} + {one} + 64]",
+            "vmovups zmm12, [{b} + 2 * {one}]",
+            "vmovups zmm13, [{b} + 2 * {one} + 64]",
+            "vmovups zmm14, [{b} + {three}]",
+            "vmovups zmm15, [{b} + {three} + 64]",
+            "vmovups zmm16, [{c}]",
+            "vmovups zmm17, [{c} + 64]",
+            "vmovups zmm18, [{c} + {one}]",
+            "vmovups zmm19, [{c} + {one} + 64]",
+            "vmovups zmm20, [{c} + 2 * {one}]",
+            "vmovups zmm21, [{c} + 2 * {one} + 64]",
+            "vmovups zmm22, [{c} + {three}]",
+            "vmovups zmm23, [{c} + {three} + 64]",
+            "2:",
+            "vbroadcastss zmm24, dword ptr [{shrinks} + 0]",
+            "vmulps zmm0, zmm0, zmm24",
+            "vmulps zmm1, zmm1, zmm24",
+            "vbroadcastss zmm25, dword ptr [{shrinks} + 4]",
+            "vmulps zmm2, zmm2, zmm25",
+            "vmulps zmm3, zmm3, zmm25",
+            "vbroadcastss zmm26, dword ptr [{shrinks} + 8]",
+            "vmulps zmm4, zmm4, zmm26",
+            "vmulps zmm5, zmm5, zmm26",
+            "vbroadcastss zmm27, dword ptr [{shrinks} + 12]",
+            "vmulps zmm6, zmm6, zmm27",
+            "vmulps zmm7, zmm7, zmm27",
+            "vbroadcastss zmm28, dword ptr [{shrinks} + 16]",
+            "vmulps zmm8, zmm8, zmm28",
+            "vmulps zmm9, zmm9, zmm28",
+            "vbroadcastss zmm29, dword ptr [{shrinks} + 20]",
+            "vmulps zmm10, zmm10, zmm29",
+            "vmulps zmm11, zmm11, zmm29",
+            "vbroadcastss zmm30, dword ptr [{shrinks} + 24]",
+            "vmulps zmm12, zmm12, zmm30",
+            "vmulps zmm13, zmm13, zmm30",
+            "vbroadcastss zmm31, dword ptr [{shrinks} + 28]",
+            "vmulps zmm14, zmm14, zmm31",
+            "vmulps zmm15, zmm15, zmm31",
+            "vbroadcastss zmm24, dword ptr [{shrinks} + 32]",
+            "vmulps zmm16, zmm16, zmm24",
+            "vmulps zmm17, zmm17, zmm24",
+            "vbroadcastss zmm25, dword ptr [{shrinks} + 36]",
+            "vmulps zmm18, zmm18, zmm25",
+            "vmulps zmm19, zmm19, zmm25",
+            "vbroadcastss zmm26, dword ptr [{shrinks} + 40]",
+            "vmulps zmm20, zmm20, zmm26",
+            "vmulps zmm21, zmm21, zmm26",
+            "vbroadcastss zmm27, dword ptr [{shrinks} + 44]",
+            "vmulps zmm22, zmm22, zmm27",
+            "vmulps zmm23, zmm23, zmm27",
+            "mov {steps:e}, 8",
+            "3:",
+            step!("{values}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "0"),
+            step!("{values} + {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "4"),
+            step!("{values} + 2 * {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "8"),
+            step!("{values} + {three}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "12"),
+            "lea {values}, [{values} + 4 * {one}]",
+            "add {weights}, 16",
+            "dec {steps:e}",
+            "jnz 3b",
+            "add {weights}, 1408",
+            "add {shrinks}, 64",
+            "dec {blocks}",
+            "jnz 2b",
+            "vmovups [{a}], zmm0",
+            "vmovups [{a} + 64], zmm1",
+            "vmovups [{a} + {one}], zmm2",
+            "vmovups [{a} + {one} + 64], zmm3",
+            "vmovups [{a} + 2 * {one}], zmm4",
+            "vmovups [{a} + 2 * {one} + 64], zmm5",
+            "vmovups [{a} + {three}], zmm6",
+            "vmovups [{a} + {three} + 64], zmm7",
+            "vmovups [{b}], zmm8",
+            "vmovups [{b} + 64], zmm9",
+            "vmovups [{b} + {one}], zmm10",
+            "vmovups [{b} + {one} + 64], zmm11",
+            "vmovups [{b} + 2 * {one}], zmm12",
+            "vmovups [{b} + 2 * {one} + 64], zmm13",
+            "vmovups [{b} + {three}], zmm14",
+            "vmovups [{b} + {three} + 64], zmm15",
+            "vmovups [{c}], zmm16",
+            "vmovups [{c} + 64], zmm17",
+            "vmovups [{c} + {one}], zmm18",
+            "vmovups [{c} + {one} + 64], zmm19",
+            "vmovups [{c} + 2 * {one}], zmm20",
+            "vmovups [{c} + 2 * {one} + 64], zmm21",
+            "vmovups [{c} + {three}], zmm22",
+            "vmovups [{c} + {three} + 64], zmm23",
+            values = inout(reg) values => _,
+            weights = inout(reg) weights => _,
+            shrinks = inout(reg) shrinks => _,
+            steps = out(reg) _,
+            blocks = inout(reg) blocks => _,
+            one = in(reg) 4 * dim,
+            three = in(reg) 12 * dim,
+            a = in(reg) sums,
+            b = in(reg) sums.add(4 * dim),
+            c = in(reg) sums.add(8 * dim),
+        );
+    }
+}
