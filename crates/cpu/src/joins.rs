@@ -1,7 +1,8 @@
 //! Owns which ops are computed by the call behind them. A step of one token has hundreds of calls of microseconds, and
 //! threads that meet after each of them lose as long again where their cores are far apart.
 
-use mettle_plan::{Arena, Attention, KvSource, Op, Plan, Resource, RmsNorm, RopeKvWrite, Slice};
+use crate::readers::is_last_reader;
+use mettle_plan::{Arena, Attention, KvSource, Op, Plan, RmsNorm, RopeKvWrite, Slice};
 
 /// Ops behind its last one that a buffer keeps its place for: the second of two joined ops touches what was dead before it.
 pub const LINGERS: usize = 1;
@@ -63,27 +64,6 @@ fn rotation_joins(
         && is_last_reader(plan, next, rotation.q)
         && (!writes || is_last_reader(plan, next, rotation.k))
         && !inputs.any(|slice| arena.overlaps(&slice, &attention.out))
-}
-
-/// Whether what these columns hold is read by no op behind `reader`, nor by the host.
-fn is_last_reader(plan: &Plan, reader: usize, columns: Slice) -> bool {
-    let any = |resources: &[Resource], is: fn(&Slice, &Slice) -> bool| {
-        let mut slices = resources.iter().filter_map(|resource| match resource {
-            Resource::Columns(slice) => Some(slice),
-            Resource::Kv(_) => None,
-        });
-        slices.any(|slice| is(slice, &columns))
-    };
-    for node in &plan.nodes[reader + 1..] {
-        let accesses = node.op.accesses();
-        if any(&accesses.reads, Slice::overlaps) {
-            return false;
-        }
-        if any(&accesses.writes, Slice::covers) {
-            return true;
-        }
-    }
-    !plan.buffer_of(columns).is_output
 }
 
 #[cfg(test)]

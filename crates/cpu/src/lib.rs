@@ -18,6 +18,7 @@ mod pool;
 mod prepared;
 mod product;
 mod program;
+mod readers;
 mod row_blocks;
 mod run;
 mod step;

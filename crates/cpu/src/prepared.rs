@@ -6,6 +6,7 @@ use crate::kernels::attention::BiasTable;
 use crate::kernels::{elementwise, gated};
 use crate::memory::{AlignedBytes, Rows};
 use crate::program::{Call, Kernel, KeysAndValues};
+use crate::readers::only_logit_rows_are_read;
 use crate::weights::Weights;
 use mettle_plan::{
     Arena, BackendError, Counts, KernelCount, Op, OutputKind, Plan, Rope, Sizes, Slice, WeightId,
@@ -76,8 +77,12 @@ impl PreparedPlan {
         isa: Isa,
         counts: &Counts,
     ) -> Result<PreparedPlan, BackendError> {
-        for (call, joins) in calls.iter_mut().zip(joins_next(plan, place.arena)) {
-            call.joins_next = joins && call.taps.is_empty();
+        let joins = joins_next(plan, place.arena);
+        for (index, call) in calls.iter_mut().enumerate() {
+            if call.taps.is_empty() {
+                call.joins_next = joins[index];
+                call.only_logit_rows = only_logit_rows_are_read(plan, index);
+            }
         }
         let ropes = plan.ropes.iter();
         let ropes = ropes.map(|rope| RopeTable::new(rope, place.bounds.tokens));

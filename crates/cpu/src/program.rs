@@ -18,6 +18,8 @@ pub struct Call {
     pub rows: Dim,
     /// The next call computes this one too.
     pub joins_next: bool,
+    /// Of what it computes, only logit rows are read.
+    pub only_logit_rows: bool,
 }
 
 pub enum Kernel {
@@ -174,6 +176,7 @@ pub fn translate(
                     .collect(),
                 rows,
                 joins_next: false,
+                only_logit_rows: false,
             })
         })
         .collect()

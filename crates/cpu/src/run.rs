@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::executable::{CpuExecutable, ThreadScratch, rows_of};
-use crate::kernels::attention::{Attention, Scratch};
+use crate::kernels::attention::{Attention, QueryTile, Scratch};
 use crate::kernels::rope::Rotation;
 use crate::kernels::{elementwise, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
@@ -11,6 +11,7 @@ use crate::pool::share;
 use crate::prepared::PreparedPlan;
 use crate::product::Product;
 use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RopeKvWrite};
+use crate::step::Tile;
 use mettle_plan::{Expr, KernelCount, StepInput, WeightId};
 use std::ops::Range;
 
@@ -23,6 +24,26 @@ pub struct Run<'a> {
     pub(crate) plan: &'a PreparedPlan,
     step: &'a StepInput,
     pub(crate) threads: usize,
+}
+
+/// What an attention computes: every KV head of every tile of queries.
+#[derive(Clone, Copy)]
+struct HeadsOfTiles<'a> {
+    context: Context<'a>,
+    tiles: &'a [Tile],
+    kv_heads: usize,
+}
+
+impl<'a> HeadsOfTiles<'a> {
+    fn count(&self) -> usize {
+        self.tiles.len() * self.kv_heads
+    }
+
+    /// The tile and the KV head of a number below the count.
+    fn at(&self, index: usize) -> (QueryTile<'a>, usize) {
+        let tile = self.tiles[index / self.kv_heads];
+        (self.context.tile(tile), index % self.kv_heads)
+    }
 }
 
 impl<'a> Run<'a> {
@@ -246,7 +267,12 @@ impl<'a> Run<'a> {
                         Some(Kernel::RopeKvWrite(rotation)) => Some(rotation),
                         _ => None,
                     };
-                    self.attend(attention, rotation, source, *kv_heads, scratch, walk)
+                    let heads = HeadsOfTiles {
+                        context: source,
+                        tiles: self.tiles(call),
+                        kv_heads: *kv_heads,
+                    };
+                    self.attend(attention, rotation, heads, scratch, walk)
                 }
                 Kernel::Gated(op) => self.gated(op, rows, walk),
                 Kernel::Elementwise { expr, a, b, out } => {
@@ -403,6 +429,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The queries that an attention computes. Single tokens all write to the cache where they are computed.
+    fn tiles(&self, call: &Call) -> &'a [Tile] {
+        let state = &self.cpu.state;
+        match call.only_logit_rows && state.longest_tile > 1 {
+            true => &state.logit_tiles,
+            false => &state.tiles,
+        }
+    }
+
     /// An item is a head of a tile, the longest contexts first. Where there are only a few, it is a partition of one: there
     /// queries are rotated, and their own token is written to the cache, by whoever reads them.
     ///
@@ -412,16 +447,15 @@ impl<'a> Run<'a> {
         &self,
         attention: impl Fn(usize) -> Attention<'a>,
         rotation: Option<&'a RopeKvWrite>,
-        context: Context<'a>,
-        kv_heads: usize,
+        heads: HeadsOfTiles<'a>,
         scratch: &mut ThreadScratch,
         walk: &mut Walk<'_>,
     ) -> bool {
         let (isa, state, scratch) = (self.cpu.isa, &self.cpu.state, &mut scratch.attention);
-        let count = state.tiles.len() * kv_heads;
+        let count = heads.count();
         let of = |index: usize| {
-            let tile = context.tile(self.cpu.state.tiles[index / kv_heads]);
-            (tile, attention(index % kv_heads))
+            let (tile, head) = heads.at(index);
+            (tile, attention(head))
         };
         if self.threads == 1 || state.longest_tile > 1 || count > self.cpu.parts.items {
             if let Some(rotation) = rotation {
@@ -455,7 +489,7 @@ impl<'a> Run<'a> {
                 if let Some(op) = rotation {
                     attention.rotation = self.rotation(op, tile.row);
                     if number + 1 == partitions.len() {
-                        self.write_token(op, tile.row, index % kv_heads, scratch);
+                        self.write_token(op, tile.row, heads.at(index).1, scratch);
                     }
                 }
                 let partition = partitions.start + number;

@@ -16,6 +16,8 @@ pub struct StepState {
     /// does not write.
     pub slots: Vec<Vec<(BlockId, u32)>>,
     pub tiles: Vec<Tile>,
+    /// Of these, what reaches from the first to the last logit row in each.
+    pub logit_tiles: Vec<Tile>,
     /// Tokens of the longest tile.
     pub longest_tile: usize,
 }
@@ -31,6 +33,7 @@ pub struct Tile {
 
 impl StepState {
     pub fn new(bounds: &Sizes, groups: usize) -> StepState {
+        let most_tiles = bounds.tokens / SMALL_TILE + bounds.sequences + 1;
         StepState {
             token_ids: Vec::with_capacity(bounds.tokens),
             positions: Vec::with_capacity(bounds.tokens),
@@ -38,7 +41,8 @@ impl StepState {
             slots: (0..groups)
                 .map(|_| Vec::with_capacity(bounds.tokens))
                 .collect(),
-            tiles: Vec::with_capacity(bounds.tokens / SMALL_TILE + bounds.sequences + 1),
+            tiles: Vec::with_capacity(most_tiles),
+            logit_tiles: Vec::with_capacity(most_tiles),
             longest_tile: 0,
         }
     }
@@ -74,7 +78,33 @@ impl StepState {
             self.add_sequence(step, sequence, limits, pool);
         }
         self.longest_tile = self.tiles.iter().map(|t| t.tokens).max().unwrap_or(0);
+        self.find_logit_tiles();
         Ok(())
+    }
+
+    fn find_logit_tiles(&mut self) {
+        self.logit_tiles.clear();
+        if self.logit_rows.len() == self.positions.len() {
+            self.logit_tiles.extend_from_slice(&self.tiles);
+            return;
+        }
+        for tile in &self.tiles {
+            let rows = tile.row..tile.row + tile.tokens;
+            let wanted = self.logit_rows.iter().map(|row| *row as usize);
+            let wanted = wanted.filter(|row| rows.contains(row));
+            let ends = wanted.fold(None, |ends: Option<(usize, usize)>, row| {
+                let (first, last) = ends.unwrap_or((row, row));
+                Some((first.min(row), last.max(row)))
+            });
+            if let Some((first, last)) = ends {
+                self.logit_tiles.push(Tile {
+                    row: first,
+                    position: tile.position + first - tile.row,
+                    tokens: last - first + 1,
+                    ..*tile
+                });
+            }
+        }
     }
 
     fn add_sequence(

@@ -219,7 +219,7 @@ impl Recorder<'_> {
             Op::Attention(o) => self.attention(commands, o),
             Op::GatedAct(o) => {
                 let (gate, up, out) = (self.rows(o.gate), self.rows(o.up), self.rows(o.out));
-                let launch = self.elementwise("silu_mul", out);
+                let launch = self.elementwise("silu_mul", o.out);
                 let binds = [
                     reads("gate", gate.place),
                     reads("up", up.place),
@@ -236,7 +236,7 @@ impl Recorder<'_> {
             Op::Elementwise(o) => {
                 let b = o.b.expect("an addition has two inputs");
                 let (a, b, out) = (self.rows(o.a), self.rows(b), self.rows(o.out));
-                let launch = self.elementwise("add", out);
+                let launch = self.elementwise("add", o.out);
                 let binds = [
                     reads("a", a.place),
                     reads("b", b.place),
@@ -252,8 +252,7 @@ impl Recorder<'_> {
             }
             Op::Gather(o) => {
                 let (x, out) = (self.rows(o.x), self.rows(o.out));
-                let launch =
-                    select::elementwise("gather", self.element, self.logit_rows, out.width);
+                let launch = self.elementwise("gather", o.out);
                 let binds = [
                     reads("x", x.place),
                     reads("rows", self.metadata.logit_rows),
@@ -270,8 +269,10 @@ impl Recorder<'_> {
         }
     }
 
-    fn elementwise(&self, name: &'static str, out: Rows) -> select::Launch {
-        select::elementwise(name, self.element, self.tokens, out.width)
+    /// A kernel with a thread for each element of `out`.
+    fn elementwise(&self, name: &'static str, out: Slice) -> select::Launch {
+        let rows = self.rows_of(self.plan.buffer_of(out).rows);
+        select::elementwise(name, self.element, rows, out.width as u32)
     }
 
     fn embed(&mut self, commands: &mut Commands, o: &Embed) {
@@ -288,7 +289,7 @@ impl Recorder<'_> {
         let ids = reads("ids", self.metadata.token_ids);
         match table.format {
             Format::Dense => {
-                let launch = self.elementwise("embed", out);
+                let launch = self.elementwise("embed", o.out);
                 let binds = [ids, reads("table", table.values), writes("out", out.place)];
                 commands.dispatch(launch, &binds, &params);
             }
@@ -297,7 +298,7 @@ impl Recorder<'_> {
                     Format::Q8_0 => ("embed_q8_0", "char"),
                     _ => ("embed_q4_1", "uchar"),
                 };
-                let launch = self.elementwise(name, out);
+                let launch = self.elementwise(name, o.out);
                 let binds = [
                     ids,
                     reads("quants", table.values.of(element)),

@@ -1,6 +1,7 @@
 //! Owns the list of rewrites. Each has a name and can be switched off, so that a wrong result can be bisected.
 
 mod fuse_linears;
+mod gather_early;
 mod norm_residual;
 mod residual_epilogue;
 
@@ -15,7 +16,7 @@ pub struct Pass {
 }
 
 /// In the order they run.
-pub const ALL: [Pass; 4] = [
+pub const ALL: [Pass; 5] = [
     Pass {
         name: "fuse-qkv",
         about: "query, key and value projections of one input become one",
@@ -35,6 +36,11 @@ pub const ALL: [Pass; 4] = [
         name: "norm-residual",
         about: "adding to the residual stream happens in the norm after it",
         apply: norm_residual::apply,
+    },
+    Pass {
+        name: "gather-early",
+        about: "behind the last attention only rows whose output is wanted are computed",
+        apply: gather_early::apply,
     },
 ];
 

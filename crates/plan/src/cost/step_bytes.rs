@@ -31,10 +31,11 @@ struct RowTerm {
     per_row: u64,
 }
 
-/// The experts of one op: each token reads its own, all together no more than there are.
+/// The experts of one op: each row reads its own, all together no more than there are.
 #[derive(Clone, Copy, Debug)]
 struct MixtureTerm {
-    per_token: u64,
+    rows: Dim,
+    per_row: u64,
     all: u64,
 }
 
@@ -71,6 +72,7 @@ impl Formula {
         let mut formula = Formula::default();
         for node in &plan.nodes[..nodes] {
             let cost = of(plan, &node.op, activation_bytes);
+            let rows = plan.buffer_of(node.op.primary()).rows;
             let (mut once, mut per_row) = (0, cost.activation_bytes + cost.kv_write_bytes);
             match &node.op {
                 Op::Embed(_) => per_row += cost.weight_bytes,
@@ -78,13 +80,13 @@ impl Formula {
                     let weights = node.op.accesses().weights;
                     let bytes = weights.iter().map(|id| plan.weight_of(*id).bytes() as u64);
                     formula.mixtures.push(MixtureTerm {
-                        per_token: cost.weight_bytes,
+                        rows,
+                        per_row: cost.weight_bytes,
                         all: bytes.sum(),
                     });
                 }
                 _ => once += cost.weight_bytes,
             }
-            let rows = plan.buffer_of(node.op.primary()).rows;
             match formula.by_rows.iter_mut().find(|term| term.rows == rows) {
                 Some(term) => {
                     term.once += once;
@@ -133,7 +135,7 @@ impl Formula {
             bytes += rows * term.per_row + if rows > 0 { term.once } else { 0 };
         }
         for mixture in &self.mixtures {
-            bytes += (sizes.tokens as u64 * mixture.per_token).min(mixture.all);
+            bytes += (sizes.get(mixture.rows) as u64 * mixture.per_row).min(mixture.all);
         }
         for term in &self.contexts {
             for (sequence, context) in step.tables[term.group].lens.iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::op::*;
-use crate::{Dim, KvElement};
+use crate::plan::Node;
+use crate::{Dim, Element, KvElement};
 use expect_test::expect;
 use mettle_tensor::DType;
 
@@ -81,7 +82,7 @@ fn all_passes_leave_the_fewest_ops_and_keep_the_taps() {
     let done = apply(&mut plan, &[]).unwrap();
     expect!["rms_norm linear gated_act linear[out] rms_norm"].assert_eq(&ops(&plan));
     expect![[
-        r#"[("fuse-qkv", 0), ("fuse-gate-up", 1), ("residual-epilogue", 1), ("norm-residual", 0)]"#
+        r#"[("fuse-qkv", 0), ("fuse-gate-up", 1), ("residual-epilogue", 1), ("norm-residual", 0), ("gather-early", 0)]"#
     ]]
     .assert_eq(&format!("{done:?}"));
     let Op::GatedAct(act) = &plan.nodes[2].op else {
@@ -106,7 +107,7 @@ fn the_norm_takes_the_residual_where_the_projection_may_not() {
 fn an_unknown_pass_is_named() {
     let error = apply(&mut layer(), &["fuse".to_owned()]).unwrap_err();
     expect![
-        "there is no pass fuse; there are: fuse-qkv, fuse-gate-up, residual-epilogue, norm-residual"
+        "there is no pass fuse; there are: fuse-qkv, fuse-gate-up, residual-epilogue, norm-residual, gather-early"
     ]
     .assert_eq(&error.to_string());
 }
@@ -128,4 +129,103 @@ fn layers_that_use_the_same_buffers_are_all_fused() {
         .collect();
     assert_eq!(outs.len(), 2);
     assert_eq!(outs[0], outs[1], "both layers write the same fused buffer");
+}
+
+/// The layer, the choice of rows, and a head. `middle` is an op that stands before the projection down.
+fn layer_with_head(middle: impl Fn(Slice) -> Option<Op>) -> Plan {
+    let mut plan = layer();
+    let down = plan.nodes.iter().rposition(|n| n.op.name() == "linear");
+    let down = down.expect("it has one");
+    let act = plan.nodes[down - 1].op.primary();
+    if let Some(op) = middle(act) {
+        let taps = Vec::new();
+        plan.nodes.insert(down, Node { op, taps });
+    }
+    let rows = plan.input("rows", Dim::LogitRows, 1, Element::U32);
+    plan.logit_rows = Some(rows);
+    let x = match &plan.nodes.last().unwrap().op {
+        Op::RmsNorm(norm) => norm.out,
+        _ => panic!("the last op is the norm"),
+    };
+    let out = plan.buffer("chosen", Dim::LogitRows, x.width);
+    plan.push(Op::Gather(Gather { x, rows, out }));
+    plan.tap("hidden", out);
+    plan.hidden = Some(plan.mark_output(out));
+    let weight = plan.weight("head", &[24, x.width]);
+    let logits = plan.buffer("logits", Dim::LogitRows, 24);
+    let (x, out) = (out, logits);
+    plan.push(Op::LmHead(LmHead { x, weight, out }));
+    plan.logits = Some(plan.mark_output(logits));
+    plan.check();
+    plan
+}
+
+/// Each op with what it has rows of.
+fn ops_and_rows(plan: &Plan) -> String {
+    let rows = |node: &Node| plan.buffer_of(node.op.primary()).rows.name();
+    let ops = plan.nodes.iter();
+    let ops: Vec<String> = ops
+        .map(|n| format!("{} {}", n.op.name(), rows(n)))
+        .collect();
+    ops.join(", ")
+}
+
+#[test]
+fn rows_are_chosen_behind_the_last_op_in_which_they_meet() {
+    let mix = |x: Slice| {
+        let (heads, head_dim) = (2, x.width / 2);
+        Some(Op::QkNorm(QkNorm {
+            x,
+            weight: None,
+            heads,
+            head_dim,
+            weight_offset: 0.0,
+            eps: 1e-5,
+        }))
+    };
+    let mut plan = layer_with_head(mix);
+    let disabled = ["residual-epilogue", "norm-residual", "fuse-gate-up"].map(str::to_owned);
+    apply(&mut plan, &disabled).unwrap();
+    expect!["rms_norm tokens, linear tokens, linear tokens, gated_act tokens, qk_norm tokens, gather logit_rows, gather logit_rows, linear logit_rows, elementwise logit_rows, rms_norm logit_rows, lm_head logit_rows"]
+    .assert_eq(&ops_and_rows(&plan));
+    // The host and the tap find what was chosen where it is now.
+    let hidden = plan.hidden.unwrap();
+    let norm = &plan.nodes[9];
+    assert_eq!(norm.op.primary(), hidden);
+    assert_eq!(norm.taps[0].slice, hidden);
+    let outputs = plan.buffers.iter().filter(|b| b.is_output).count();
+    assert!(plan.buffer_of(hidden).is_output && outputs == 2);
+    // What is chosen: the activation, and the stream that its projection is added to.
+    let chosen: Vec<String> = plan.nodes[5..7]
+        .iter()
+        .map(|n| match &n.op {
+            Op::Gather(o) => plan.buffer_of(o.x).name.clone(),
+            _ => panic!("two choices"),
+        })
+        .collect();
+    assert_eq!(chosen, ["act", "h"]);
+}
+
+#[test]
+fn rows_are_chosen_first_where_they_never_meet_and_last_where_only_a_norm_is_left() {
+    let mut plan = layer_with_head(|_| None);
+    apply(&mut plan, &[]).unwrap();
+    expect!["gather logit_rows, rms_norm logit_rows, linear logit_rows, gated_act logit_rows, linear logit_rows, rms_norm logit_rows, lm_head logit_rows"]
+        .assert_eq(&ops_and_rows(&plan));
+    let mut plan = layer_with_head(|_| None);
+    let before = plan.nodes.len();
+    let adapted = plan.nodes.iter().rposition(|n| n.op.name() == "linear");
+    let index = plan.input("adapters", Dim::Sequences, 1, Element::U32);
+    let weight = plan.weight("low", &[2, 2]);
+    if let Op::Linear(linear) = &mut plan.nodes[adapted.unwrap()].op {
+        linear.adapters = Some(Adapters {
+            a: weight,
+            b: weight,
+            slots: 1,
+            rank: 2,
+            index,
+        });
+    }
+    assert_eq!(gather_early::apply(&mut plan), 0);
+    assert_eq!(plan.nodes.len(), before);
 }
