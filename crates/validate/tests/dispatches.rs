@@ -22,7 +22,8 @@ fn every_kernel_of_the_plan_runs_and_no_other() {
     let expected = [
         ("attention".to_owned(), layers * steps),
         ("embed".to_owned(), steps),
-        ("gather".to_owned(), steps),
+        // Of the last attention's output, and of what it is added to.
+        ("gather".to_owned(), 2 * steps),
         // Rows of 112 are no whole blocks, so the converter left the down projection in f16.
         (linear("f16"), layers * steps),
         // Three of q, k, v; the output projection; gate and up; and the head.
