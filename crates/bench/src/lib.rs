@@ -9,6 +9,7 @@ pub mod latency;
 pub mod load;
 pub mod machine;
 pub mod ops;
+pub mod others;
 mod random;
 pub mod report;
 mod spread;

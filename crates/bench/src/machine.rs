@@ -1,4 +1,4 @@
-//! Owns what is known of the machine without measuring: processor, cores, instruction sets, memory, how busy it is. Reads
+//! Owns what is known of the machine without measuring: processor, cores, instruction sets, memory. Reads
 //! Linux's files and, where there are none, asks `sysctl` as macOS has it.
 
 use serde::Serialize;
@@ -37,7 +37,7 @@ const APPLE_FEATURES: [(&str, &str); 4] = [
     ("hw.optional.arm.FEAT_BF16", "bf16"),
 ];
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Machine {
     pub processor: String,
     pub logical_cores: usize,
@@ -48,8 +48,6 @@ pub struct Machine {
     pub features: Vec<String>,
     pub memory_bytes: Option<u64>,
     pub free_memory_bytes: Option<u64>,
-    /// Programs that wanted a core in the last minute, on average.
-    pub load: Option<f64>,
     /// How the system sets the clock, where it tells.
     pub governor: Option<String>,
 }
@@ -61,7 +59,6 @@ impl Machine {
         match (read("/proc/cpuinfo"), read("/proc/meminfo")) {
             (Some(cpu), Some(memory)) => Machine {
                 logical_cores,
-                load: read("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
                 governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                     .map(|text| text.trim().to_owned()),
                 ..from_linux(&cpu, &memory)

@@ -11,6 +11,7 @@ use crate::terminal::{bytes, note};
 use mettle_bench::ceilings::Ceilings;
 use mettle_bench::latency::{LatencyOptions, latency};
 use mettle_bench::machine::Machine;
+use mettle_bench::others::{self, Others};
 use mettle_cpu::CpuBackend;
 use mettle_cuda::CudaGpu;
 use mettle_gpu::{Gpu, GpuError};
@@ -34,6 +35,8 @@ struct Report {
     backends: Vec<BackendReport>,
     /// What `--device auto` (or the device that was named) comes to.
     chosen: String,
+    /// Cores that other programs kept busy while the ceilings were measured, where the system tells.
+    busy_cores: Option<f64>,
     one_thread: Ceilings,
     all_threads: Ceilings,
     decode: Option<Decode>,
@@ -66,19 +69,22 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let candidate = candidates(&settings)?.swap_remove(0);
     let chosen = format!("{} ({})", candidate.backend.describe(), candidate.reason);
     let integers = integer_loop(settings.cpu_isa);
+    let others = Others::watch();
     let one_thread = Ceilings::measure(1, integers);
     let all_threads = Ceilings::measure(settings.threads, integers);
+    let busy_cores = others.busy_cores();
     let (decode, no_model) = match cached_model(&settings)? {
         Ok(model) => (Some(decode(&model, &settings, &all_threads)?), None),
         Err(advice) => (None, Some(advice)),
     };
-    let mut advice = advice(&machine, &settings, &backends, decode.as_ref());
+    let mut advice = advice(&machine, busy_cores, &settings, &backends, decode.as_ref());
     advice.extend(no_model);
     let report = Report {
         commit: env!("METTLE_COMMIT"),
         machine,
         backends,
         chosen,
+        busy_cores,
         one_thread,
         all_threads,
         decode,
@@ -159,6 +165,7 @@ fn decode(model: &Model, settings: &Settings, ceilings: &Ceilings) -> anyhow::Re
 /// What would make it faster, the most helpful first.
 fn advice(
     machine: &Machine,
+    busy_cores: Option<f64>,
     settings: &Settings,
     backends: &[BackendReport],
     decode: Option<&Decode>,
@@ -167,10 +174,9 @@ fn advice(
     if cfg!(debug_assertions) {
         advice.push("this is a debug build; `cargo build --release` makes a fast one".to_owned());
     }
-    let load = machine.load.unwrap_or(0.0);
-    if load > 0.5 {
+    if let Some(busy) = busy_cores.filter(|busy| *busy > others::MANY) {
         advice.push(format!(
-            "other programs keep {load:.1} of {} cores busy; all figures here are lower for it",
+            "other programs keep {busy:.1} of {} cores busy; all figures here are lower for it",
             machine.logical_cores
         ));
     }
@@ -286,7 +292,6 @@ mod tests {
         let machine = Machine {
             physical_cores: Some(2),
             logical_cores: 4,
-            load: Some(1.5),
             governor: Some("powersave".to_owned()),
             features: vec!["avx".to_owned()],
             ..Machine::default()
@@ -304,7 +309,7 @@ mod tests {
             limit_tokens_per_second: 100.0,
             roofline_share: 0.3,
         };
-        let found = advice(&machine, &settings, &backends, Some(&decode)).join("\n");
+        let found = advice(&machine, Some(1.5), &settings, &backends, Some(&decode)).join("\n");
         for part in [
             "1.5 of 4 cores",
             "with cuda",

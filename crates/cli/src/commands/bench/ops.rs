@@ -9,10 +9,10 @@ use crate::session;
 use crate::terminal::{Counter, note};
 use anyhow::bail;
 use mettle_bench::ceilings::Ceilings;
-use mettle_bench::machine::Machine;
 use mettle_bench::ops::{
     OpKind, OpTiming, StepShape, StepTimer, kinds, needed, only, options, timing,
 };
+use mettle_bench::others::{self, Others};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
 use mettle_plan::{Backend, Plan, passes};
@@ -21,8 +21,6 @@ use std::io::{self, Write};
 
 /// Rows up to which a step is one of answers, not of a prompt.
 const MOST_ANSWERS: usize = 64;
-/// Cores' worth of other programs above which differences of times mean little.
-const BUSY: f64 = 0.7;
 pub const ACTIVATION_BYTES: usize = size_of::<f32>();
 
 #[derive(Serialize)]
@@ -64,11 +62,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
         ceilings.flops_per_second / 1e9,
         ceilings.integer_ops_per_second / 1e9
     ));
-    if let Some(load) = Machine::look().load.filter(|load| *load > BUSY) {
-        note(&format!(
-            "note: other programs keep {load:.1} cores busy; times are not to be trusted"
-        ));
-    }
+    let others = Others::watch();
     let timer = StepTimer::new(model.vocab_size);
     let measure =
         |kind: Option<&OpKind>| time_all(&backend, &plan, &model, settings, &shapes, &timer, kind);
@@ -92,6 +86,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
         }
         counter.at(number + 1, kinds.len(), &kind.name);
     }
+    let busy = others.busy_cores();
     // By step, so that what a step's time is made of stands together.
     let mut out = io::stdout().lock();
     if !args.json {
@@ -123,6 +118,11 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
                 false => row(&mut out, &line)?,
             }
         }
+    }
+    if let Some(busy) = busy.filter(|busy| *busy > others::MANY) {
+        note(&format!(
+            "note: meanwhile other programs kept {busy:.1} cores busy; times are not to be trusted"
+        ));
     }
     Ok(())
 }
