@@ -68,7 +68,8 @@ fn every_kernel_of_the_plan_runs_and_no_other() {
         ("attention_decode_f16_d64", 2 * layers),
         ("attention_prefill_f16_d64", layers),
         ("embed_f16", 3),
-        ("gather_f16", 3),
+        // Of attention, and of what it is added to.
+        ("gather_f16", 3 * 2),
         // Queries, and keys.
         ("head_norm_f16", 3 * 2 * layers),
         // Fused q, k and v; the output projection; fused gate and up; down.

@@ -146,7 +146,7 @@ fn settings_that_cannot_be_used() {
         &["--disable-pass", "fuse"],
         2,
         expect![[
-            r#"error: --disable-pass is "fuse", it must be some of fuse-qkv, fuse-gate-up, residual-epilogue, norm-residual"#
+            r#"error: --disable-pass is "fuse", it must be some of fuse-qkv, fuse-gate-up, residual-epilogue, norm-residual, gather-early"#
         ]],
     );
     check(

@@ -9,23 +9,33 @@ fn a_small_model_prints_its_ops() {
     let plan = mettle.succeed(&["plan", "-m", &fixture("llama/config.json")]);
     expect![[r#"
         llama
-          op   kind            shape                                             bytes    FLOPs  weights
-           0   embed           tokens x 1 -> tokens x 80                          644        0   model.embed_tokens.weight (F32)
-           1 | rms_norm        tokens x 80 -> tokens x 80                         960      320   model.layers.0.input_layernorm.weight (F32)
-           2 | linear          tokens x 80 -> tokens x 240                      78.1 k   38.4 k  model.layers.0.self_attn.q_proj.weight + model.layers.0.self_attn.k_proj.weight + model.layers.0.self_attn.v_proj.weight (F32)
-           3 | rope_kv_write   tokens x 80 -> tokens x 80, kv full              1.92 k     480   
-           4 | attention       tokens x 80, kv full -> tokens x 80                640        0   + 320 B and 320 FLOP per token of context
-           5 | linear          tokens x 80 -> tokens x 80                       26.6 k   12.8 k  model.layers.0.self_attn.o_proj.weight (F32)
-           6 | rms_norm        tokens x 80 -> tokens x 80                         960      320   model.layers.0.post_attention_layernorm.weight (F32)
-           7 | linear          tokens x 80 -> tokens x 272                      88.4 k   43.5 k  model.layers.0.mlp.gate_proj.weight + model.layers.0.mlp.up_proj.weight (F32)
-           8 | gated_act       tokens x 136 -> tokens x 136                     1.63 k     680   
-           9 | linear          tokens x 136, tokens x 80 -> tokens x 80         44.7 k   21.8 k  model.layers.0.mlp.down_proj.weight (F32)
-               ... the 9 ops above 2 more times ...
-          28 | gather          tokens x 80, logit_rows x 1 -> logit_rows x 80     644        0   
-          29 | rms_norm        logit_rows x 80 -> logit_rows x 80                 960      320   model.norm.weight (F32)
-          30 | lm_head         logit_rows x 80 -> logit_rows x 267              86.8 k   42.7 k  lm_head.weight (F32)
+          op   kind            shape                                                   bytes    FLOPs  weights
+           0   embed           tokens x 1 -> tokens x 80                                644        0   model.embed_tokens.weight (F32)
+           1 | rms_norm        tokens x 80 -> tokens x 80                               960      320   model.layers.0.input_layernorm.weight (F32)
+           2 | linear          tokens x 80 -> tokens x 240                            78.1 k   38.4 k  model.layers.0.self_attn.q_proj.weight + model.layers.0.self_attn.k_proj.weight + model.layers.0.self_attn.v_proj.weight (F32)
+           3 | rope_kv_write   tokens x 80 -> tokens x 80, kv full                    1.92 k     480   
+           4 | attention       tokens x 80, kv full -> tokens x 80                      640        0   + 320 B and 320 FLOP per token of context
+           5 | linear          tokens x 80 -> tokens x 80                             26.6 k   12.8 k  model.layers.0.self_attn.o_proj.weight (F32)
+           6 | rms_norm        tokens x 80 -> tokens x 80                               960      320   model.layers.0.post_attention_layernorm.weight (F32)
+           7 | linear          tokens x 80 -> tokens x 272                            88.4 k   43.5 k  model.layers.0.mlp.gate_proj.weight + model.layers.0.mlp.up_proj.weight (F32)
+           8 | gated_act       tokens x 136 -> tokens x 136                           1.63 k     680   
+           9 | linear          tokens x 136, tokens x 80 -> tokens x 80               44.7 k   21.8 k  model.layers.0.mlp.down_proj.weight (F32)
+               ... the 9 ops above 1 more time ...
+          19 | rms_norm        tokens x 80 -> tokens x 80                               960      320   model.layers.2.input_layernorm.weight (F32)
+          20 | linear          tokens x 80 -> tokens x 240                            78.1 k   38.4 k  model.layers.2.self_attn.q_proj.weight + model.layers.2.self_attn.k_proj.weight + model.layers.2.self_attn.v_proj.weight (F32)
+          21 | rope_kv_write   tokens x 80 -> tokens x 80, kv full                    1.92 k     480   
+          22 | attention       tokens x 80, kv full -> tokens x 80                      640        0   + 320 B and 320 FLOP per token of context
+          23 | gather          tokens x 80, logit_rows x 1 -> logit_rows x 80           644        0   
+          24   gather          tokens x 80, logit_rows x 1 -> logit_rows x 80           644        0   
+          25 | linear          logit_rows x 80 -> logit_rows x 80                     26.6 k   12.8 k  model.layers.2.self_attn.o_proj.weight (F32)
+          26 | rms_norm        logit_rows x 80 -> logit_rows x 80                       960      320   model.layers.2.post_attention_layernorm.weight (F32)
+          27 | linear          logit_rows x 80 -> logit_rows x 272                    88.4 k   43.5 k  model.layers.2.mlp.gate_proj.weight + model.layers.2.mlp.up_proj.weight (F32)
+          28 | gated_act       logit_rows x 136 -> logit_rows x 136                   1.63 k     680   
+          29 | linear          logit_rows x 136, logit_rows x 80 -> logit_rows x 80   44.7 k   21.8 k  model.layers.2.mlp.down_proj.weight (F32)
+          30 | rms_norm        logit_rows x 80 -> logit_rows x 80                       960      320   model.norm.weight (F32)
+          31 | lm_head         logit_rows x 80 -> logit_rows x 267                    86.8 k   42.7 k  lm_head.weight (F32)
 
-        31 ops, 30 barriers (| before the op: everything earlier is finished)
+        32 ops, 30 barriers (| before the op: everything earlier is finished)
         weights   218 k parameters, 872 kB
         a token   788 kB read and written, 398 kFLOP at context 0
         a token   1.77 MB read and written, 1.38 MFLOP at context 1024
