@@ -46,6 +46,18 @@ impl<'a> HeadsOfTiles<'a> {
     }
 }
 
+/// Whether a thread took the first item of a call's last phase, and of what the call before it does along with it: it counts them.
+struct Began {
+    before: bool,
+    own: bool,
+}
+
+impl Began {
+    fn both(own: bool) -> Began {
+        Began { before: own, own }
+    }
+}
+
 impl<'a> Run<'a> {
     pub fn new(cpu: &'a CpuExecutable, step: &'a StepInput, threads: usize) -> Run<'a> {
         Run {
@@ -74,10 +86,12 @@ impl<'a> Run<'a> {
             // SAFETY: a call is a phase or several, so all calls before it are finished. Inside a phase, items are
             // disjoint rows, columns or heads. Row counts are within the bounds that the arena was planned with
             // (`StepState::prepare` checked them).
-            let did_first = unsafe { self.call(before, call, scratch, &mut walk) };
-            if did_first {
-                let kernels = more.into_iter().flatten().chain(kernels);
-                kernels.for_each(KernelCount::add_one);
+            let began = unsafe { self.call(before, call, scratch, &mut walk) };
+            if began.before {
+                more.into_iter().flatten().for_each(KernelCount::add_one);
+            }
+            if began.own {
+                kernels.iter().for_each(KernelCount::add_one);
             }
             if !call.taps.is_empty() {
                 walk.phase(1, |_| self.keep_taps(call));
@@ -136,7 +150,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A call, and the one before it where that joins it. True for the thread that began its last phase.
+    /// A call, and the one before it where that joins it.
     ///
     /// # Safety
     /// See `all_calls`.
@@ -146,12 +160,12 @@ impl<'a> Run<'a> {
         call: &Call,
         scratch: &mut ThreadScratch,
         walk: &mut Walk<'_>,
-    ) -> bool {
+    ) -> Began {
         let isa = self.cpu.isa;
         let rows = rows_of(call.rows, &self.cpu.state);
         let vector = |id: WeightId| self.plan.weights.vector(id);
         // SAFETY: for every row access below: see `all_calls`.
-        unsafe {
+        let own = unsafe {
             match &call.kernel {
                 Kernel::Embed {
                     of,
@@ -272,7 +286,7 @@ impl<'a> Run<'a> {
                         tiles: self.tiles(call),
                         kv_heads: *kv_heads,
                     };
-                    self.attend(attention, rotation, heads, scratch, walk)
+                    return self.attend(attention, rotation, heads, scratch, walk);
                 }
                 Kernel::Gated(op) => self.gated(op, rows, walk),
                 Kernel::Elementwise { expr, a, b, out } => {
@@ -322,7 +336,8 @@ impl<'a> Run<'a> {
                     }
                 }),
             }
-        }
+        };
+        Began::both(own)
     }
 
     /// # Safety
@@ -429,7 +444,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The queries that an attention computes. Single tokens all write to the cache where they are computed.
+    /// The queries that an attention computes. Of single tokens it is all: each is written to the cache where it is computed, wanted
+    /// or not.
     fn tiles(&self, call: &Call) -> &'a [Tile] {
         let state = &self.cpu.state;
         match call.only_logit_rows && state.longest_tile > 1 {
@@ -450,7 +466,7 @@ impl<'a> Run<'a> {
         heads: HeadsOfTiles<'a>,
         scratch: &mut ThreadScratch,
         walk: &mut Walk<'_>,
-    ) -> bool {
+    ) -> Began {
         let (isa, state, scratch) = (self.cpu.isa, &self.cpu.state, &mut scratch.attention);
         let count = heads.count();
         let of = |index: usize| {
@@ -458,16 +474,21 @@ impl<'a> Run<'a> {
             (tile, attention(head))
         };
         if self.threads == 1 || state.longest_tile > 1 || count > self.cpu.parts.items {
-            if let Some(rotation) = rotation {
+            let rotated = rotation.is_some_and(|rotation| {
                 // SAFETY: the caller's promise.
-                unsafe { self.rotate_rows(rotation, state.positions.len(), walk) };
-            }
-            return walk.phase(count, |item| {
+                unsafe { self.rotate_rows(rotation, state.positions.len(), walk) }
+            });
+            let own = walk.phase(count, |item| {
                 // Later tiles of a prompt have more context.
                 let (tile, attention) = of(count - 1 - item);
                 // SAFETY: each (tile, head) is computed by one thread into its own columns and rows.
                 unsafe { attention.run(isa, tile, scratch) };
             });
+            // Where no row is wanted nobody attends, and keys and values are written all the same.
+            return Began {
+                before: rotated,
+                own,
+            };
         }
         let partitions = |index: usize| {
             let (tile, attention) = of(index);
@@ -475,7 +496,7 @@ impl<'a> Run<'a> {
         };
         let all: usize = (0..count).map(|index| partitions(index).len()).sum();
         let parts = &self.cpu.parts;
-        walk.phase(all, |item| {
+        let own = walk.phase(all, |item| {
             let (mut index, mut number) = (0, item);
             while number >= partitions(index).len() {
                 number -= partitions(index).len();
@@ -498,7 +519,8 @@ impl<'a> Run<'a> {
                     attention.finish(isa, tile, scratch, parts.at(index, 0), parts.stride);
                 }
             }
-        })
+        });
+        Began::both(own)
     }
 
     fn keep_taps(&self, call: &Call) {

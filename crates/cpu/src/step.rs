@@ -84,27 +84,27 @@ impl StepState {
 
     fn find_logit_tiles(&mut self) {
         self.logit_tiles.clear();
+        self.logit_tiles.extend_from_slice(&self.tiles);
         if self.logit_rows.len() == self.positions.len() {
-            self.logit_tiles.extend_from_slice(&self.tiles);
             return;
         }
-        for tile in &self.tiles {
-            let rows = tile.row..tile.row + tile.tokens;
-            let wanted = self.logit_rows.iter().map(|row| *row as usize);
-            let wanted = wanted.filter(|row| rows.contains(row));
-            let ends = wanted.fold(None, |ends: Option<(usize, usize)>, row| {
-                let (first, last) = ends.unwrap_or((row, row));
-                Some((first.min(row), last.max(row)))
-            });
-            if let Some((first, last)) = ends {
-                self.logit_tiles.push(Tile {
-                    row: first,
-                    position: tile.position + first - tile.row,
-                    tokens: last - first + 1,
-                    ..*tile
-                });
-            }
+        self.logit_tiles.iter_mut().for_each(|tile| tile.tokens = 0);
+        for row in &self.logit_rows {
+            let row = *row as usize;
+            let index = self.tiles.partition_point(|t| t.row + t.tokens <= row);
+            let (whole, wanted) = (&self.tiles[index], &mut self.logit_tiles[index]);
+            let (first, end) = match wanted.tokens {
+                0 => (row, row + 1),
+                tokens => (wanted.row.min(row), (wanted.row + tokens).max(row + 1)),
+            };
+            *wanted = Tile {
+                row: first,
+                position: whole.position + first - whole.row,
+                tokens: end - first,
+                ..*whole
+            };
         }
+        self.logit_tiles.retain(|tile| tile.tokens > 0);
     }
 
     fn add_sequence(
@@ -143,5 +143,48 @@ impl StepState {
                 tokens: tile.min(end - row),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sequences in tiles of up to four tokens; from these rows on each wanted one.
+    fn logit_tiles(wanted: &[u32]) -> Vec<(usize, usize, usize, usize)> {
+        let mut state = StepState::new(&Sizes::bounds(11, 2), 1);
+        state.positions = vec![0; 11];
+        state.logit_rows = wanted.to_vec();
+        let tile = |sequence, row, position, tokens| Tile {
+            sequence,
+            row,
+            position,
+            tokens,
+        };
+        state.tiles = vec![
+            tile(0, 0, 20, 4),
+            tile(0, 4, 24, 2),
+            tile(1, 6, 0, 4),
+            tile(1, 10, 4, 1),
+        ];
+        state.find_logit_tiles();
+        let tiles = state.logit_tiles.iter();
+        tiles
+            .map(|t| (t.sequence, t.row, t.position, t.tokens))
+            .collect()
+    }
+
+    #[test]
+    fn tiles_reach_from_the_first_to_the_last_wanted_row() {
+        assert_eq!(logit_tiles(&[]), []);
+        assert_eq!(logit_tiles(&[0]), [(0, 0, 20, 1)]);
+        assert_eq!(logit_tiles(&[10]), [(1, 10, 4, 1)]);
+        // In any order, with gaps, twice the same.
+        assert_eq!(logit_tiles(&[3, 1, 3]), [(0, 1, 21, 3)]);
+        assert_eq!(logit_tiles(&[5, 9, 7]), [(0, 5, 25, 1), (1, 7, 1, 3)]);
+        let all: Vec<u32> = (0..11).collect();
+        let whole = [(0, 0, 20, 4), (0, 4, 24, 2), (1, 6, 0, 4), (1, 10, 4, 1)];
+        assert_eq!(logit_tiles(&all), whole);
+        assert_eq!(logit_tiles(&all[..10]), whole[..3]);
     }
 }

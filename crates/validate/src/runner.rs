@@ -147,13 +147,23 @@ impl Runner {
 
     /// Computes `tokens` at position `first` and gives the logits of each.
     pub fn step(&mut self, tokens: &[u32], first: usize) -> Result<Vec<f32>, ValidateError> {
+        let all: Vec<u32> = (0..tokens.len() as u32).collect();
+        self.step_wanting(tokens, first, &all)
+    }
+
+    /// The same, and gives the logits of some of them, by their places in `tokens`.
+    pub fn step_wanting(
+        &mut self,
+        tokens: &[u32],
+        first: usize,
+        wanted: &[u32],
+    ) -> Result<Vec<f32>, ValidateError> {
         self.fill_step(tokens, first);
-        self.step
-            .logit_rows
-            .extend((0..tokens.len() as u32).map(TokenRow));
+        let rows = wanted.iter().map(|row| TokenRow(*row));
+        self.step.logit_rows.extend(rows);
         let ticket = self.executable.submit(&self.step)?;
         let output = self.executable.wait(ticket)?;
-        Ok((0..tokens.len())
+        Ok((0..wanted.len())
             .flat_map(|row| output.logits_row(row))
             .copied()
             .collect())

@@ -195,6 +195,31 @@ fn company_threads_instruction_sets_and_passes_change_no_bit() {
     }
 }
 
+/// The first token's state is that of the whole text, and is not another's, where only it is wanted.
+#[test]
+fn wanted_rows_alone_have_the_same_bits() {
+    let (model, tokens) = (tiny("bert", ""), tokens());
+    let text = &tokens[..65];
+    let disabled = ["gather-early".to_owned()];
+    let mut executable = prepare(&model, &CpuBackend::new(1), fused(&model, &disabled));
+    let all = hidden(&mut *executable, &[text]).swap_remove(0);
+    for wanted in [vec![0], vec![64, 3, 40], vec![]] {
+        let mut executable = prepare(&model, &CpuBackend::new(2), fused(&model, &[]));
+        let mut step = StepInput::new(0);
+        step.push_sequence(text.iter().map(|t| InputToken::Host(*t)), 0);
+        step.output = OutputKind::Hidden;
+        step.logit_rows
+            .extend(wanted.iter().map(|row| TokenRow(*row)));
+        let ticket = executable.submit(&step).unwrap();
+        let StepOutput::Hidden { width, values } = executable.wait(ticket).unwrap() else {
+            panic!("hidden states were asked for");
+        };
+        let of = |row: &u32| &all[*row as usize * width..(*row as usize + 1) * width];
+        let expected: Vec<f32> = wanted.iter().flat_map(of).copied().collect();
+        assert!(values == expected, "{wanted:?}");
+    }
+}
+
 /// Widths that blocks of all types divide.
 const WIDE: &str = r#"{
     "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": 256,

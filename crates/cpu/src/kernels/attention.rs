@@ -114,6 +114,8 @@ impl Scratch {
             &self.total_out,
         ];
         let values: usize = values.iter().map(|part| part.len() * 4).sum();
+        #[cfg(target_arch = "x86_64")]
+        let values = values + size_of_val(&*self.twelve);
         values + self.partition.bytes() + self.total.bytes()
     }
 
@@ -303,10 +305,16 @@ impl Attention<'_> {
             whole_context: (!self.causal).then_some(tile.context),
             window: self.window.unwrap_or(usize::MAX),
         };
+        // A single token reads each block once: there it is worth more to ask for the next one.
         #[cfg(target_arch = "x86_64")]
-        if isa.is_wide() && tile.tokens > 1 && rows >= twelve::ROWS && dim % twelve::COLUMNS == 0 {
+        if isa.is_wide()
+            && combines
+            && tile.tokens > 1
+            && rows >= twelve::ROWS
+            && dim % twelve::COLUMNS == 0
+        {
             // SAFETY: the caller's promise, and it is wide.
-            return unsafe { self.by_twelves(isa, tile, positions, sight, scratch, combines) };
+            return unsafe { self.by_twelves(isa, tile, positions, sight, scratch) };
         }
         for position in positions.step_by(TOKENS) {
             let (keys, values) = self.block_at(tile, position);
@@ -336,7 +344,7 @@ impl Attention<'_> {
         }
     }
 
-    /// The blocks at some positions of a partition, twelve rows after twelve.
+    /// The blocks at some positions of a partition, twelve rows after twelve, added to the partitions before it.
     ///
     /// # Safety
     /// As for `partition`; the instruction set is wide.
@@ -348,7 +356,6 @@ impl Attention<'_> {
         positions: Range<usize>,
         sight: Sight,
         scratch: &mut Scratch,
-        combines: bool,
     ) {
         let (rows, dim) = (self.rows(tile), self.head_dim);
         let element = self.pool.element(self.of.kv.group);
@@ -376,9 +383,7 @@ impl Attention<'_> {
             let (softmaxes, room) = (&mut scratch.partition, &mut scratch.twelve);
             // SAFETY: twelve rows of each, of this thread; the caller's promise.
             unsafe { stretch.add(group.clone(), queries, softmaxes, out, room) };
-            if combines {
-                combine_rows(isa, dim, group, scratch);
-            }
+            combine_rows(isa, dim, group, scratch);
         }
     }
 }

@@ -344,62 +344,89 @@ fn windows_softcaps_sinks_and_biases_give_the_same_bits_too() {
         // Wide registers take rows of such heads twelve by twelve.
         check_bits::<32>(kind);
     }
+    check_bits::<96>(Kind {
+        window: Some(100),
+        softcap: Some(2.0),
+        sinks: Some([0.5, 3.0, -1.0]),
+        ..PLAIN
+    });
 }
 
-/// Rows are taken in threes, twos and ones, by how many there are.
+/// Rows are taken in threes, twos and ones, or twelve by twelve, by how many there are.
 #[test]
 fn a_head_does_not_know_how_many_share_its_keys() {
     const DIM: usize = 64;
-    const CONTEXT: usize = 75;
-    for element in [KvElement::F16, KvElement::F32] {
-        let (pool, blocks, of) = pool::<DIM>(0..CONTEXT, element);
-        let run = |isa, heads: Range<usize>| {
-            let width = heads.len() * DIM;
-            let room = || AlignedBytes::zeroed("test", width * 4).unwrap();
-            let (q, out) = (room(), room());
-            // SAFETY: both have room for a row, and there is one thread.
-            unsafe {
-                let [q, out] = [&q, &out].map(|rows| Rows::new(rows.base().cast(), width, width));
-                let queries = heads.flat_map(|head| (0..DIM).map(move |d| value(head + 1, d)));
-                q.row_mut(0).copy_from_slice(&queries.collect::<Vec<_>>());
-                let attention = Attention {
-                    pool: &pool,
-                    of,
-                    q,
-                    out,
-                    head_dim: DIM,
-                    scale: 0.125,
-                    causal: true,
-                    window: None,
-                    softcap: None,
-                    sinks: None,
-                    bias: None,
-                    rotation: None,
-                };
+    for (context, tokens) in [(75, 1), (300, 5)] {
+        for element in [KvElement::F16, KvElement::F32] {
+            let (pool, blocks, of) = pool::<DIM>(0..context, element);
+            let attend = |isa, heads: Range<usize>| {
                 let tile = QueryTile {
                     row: 0,
-                    position: CONTEXT - 1,
-                    tokens: 1,
-                    context: CONTEXT,
+                    position: context - tokens,
+                    tokens,
+                    context,
                     blocks: &blocks,
                     first_page: 0,
                 };
-                attention.run(isa, tile, &mut Scratch::new(DIM, width / DIM));
-                out.row(0).to_vec()
-            }
-        };
-        let alone: Vec<f32> = (0..16)
-            .flat_map(|head| run(Isa::Scalar, head..head + 1))
-            .collect();
-        assert!(alone.iter().all(|v| v.is_finite()));
-        for isa in Isa::available() {
-            for heads in 1..=16 {
-                assert_eq!(
-                    run(isa, 0..heads),
-                    alone[..heads * DIM],
-                    "{isa} {element:?} {heads} heads"
-                );
+                attend_with::<DIM>(isa, &pool, of, tile, heads)
+            };
+            let alone: Vec<Vec<f32>> = (0..16)
+                .map(|head| attend(Isa::Scalar, head..head + 1).concat())
+                .collect();
+            assert!(alone.iter().flatten().all(|v| v.is_finite()));
+            for isa in Isa::available() {
+                for heads in 1..=16 {
+                    for (token, found) in attend(isa, 0..heads).iter().enumerate() {
+                        for (head, found) in found.chunks_exact(DIM).enumerate() {
+                            assert_eq!(
+                                found,
+                                &alone[head][token * DIM..(token + 1) * DIM],
+                                "{isa} {element:?} token {token}, head {head} of {heads}"
+                            );
+                        }
+                    }
+                }
             }
         }
+    }
+}
+
+/// The outputs of a tile's tokens, of these query heads that share a KV head.
+fn attend_with<const DIM: usize>(
+    isa: Isa,
+    pool: &KvPool,
+    of: HeadOf,
+    tile: QueryTile<'_>,
+    heads: Range<usize>,
+) -> Vec<Vec<f32>> {
+    let width = heads.len() * DIM;
+    let room = || AlignedBytes::zeroed("test", tile.tokens * width * 4).unwrap();
+    let (q, out) = (room(), room());
+    // SAFETY: both have room for the tile's rows, and there is one thread.
+    unsafe {
+        let [q, out] = [&q, &out].map(|rows| Rows::new(rows.base().cast(), width, width));
+        for token in 0..tile.tokens {
+            let query = |head| (0..DIM).map(move |d| value(head + 1 + 50 * token, d));
+            let queries: Vec<f32> = heads.clone().flat_map(query).collect();
+            q.row_mut(token).copy_from_slice(&queries);
+        }
+        let attention = Attention {
+            pool,
+            of,
+            q,
+            out,
+            head_dim: DIM,
+            scale: 0.125,
+            causal: true,
+            window: None,
+            softcap: None,
+            sinks: None,
+            bias: None,
+            rotation: None,
+        };
+        attention.run(isa, tile, &mut Scratch::new(DIM, heads.len()));
+        (0..tile.tokens)
+            .map(|token| out.row(token).to_vec())
+            .collect()
     }
 }

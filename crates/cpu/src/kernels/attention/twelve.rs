@@ -1,9 +1,9 @@
 //! Owns attention of twelve rows over a partition of the context, in AVX-512's registers.
 //!
 //! A prompt's rows are many, so they are taken twelve by twelve through all blocks of a partition: 24 sums, what they grow by and its
-//! factors fill the 32 registers. Sums of values stay in them from the first block to the last, and the exponentials of a block are
-//! computed beside the scores of the next: they are chains of dependent steps, which wait for themselves where nothing else is to be
-//! done. What is computed is what [`super::block`] computes, in the same order for every row: the same bits.
+//! factors fill the 32 registers. Sums of values stay in them as long as all twelve rows see whole blocks, and the exponentials of a
+//! block are computed beside the scores of the next: they are chains of dependent steps, which wait for themselves where nothing else
+//! is to be done. What is computed is what [`super::block`] computes, in the same order for every row: the same bits.
 
 #![allow(
     clippy::needless_range_loop,
@@ -198,8 +198,8 @@ impl Stretch<'_> {
                         values(
                             from.add(column),
                             self.dim,
-                            &room.weights[first],
-                            &room.shrinks[first],
+                            room.weights[first..next].as_ptr(),
+                            room.shrinks[first..next].as_ptr(),
                             next - first,
                             out.add(column),
                         );

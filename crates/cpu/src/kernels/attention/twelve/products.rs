@@ -44,7 +44,7 @@ macro_rules! row {
     };
 }
 
-/// One step of all rows: where its elements are, and each row's factor, four rows from each of three places, `$one` and `$three` rows on.
+/// One step of all rows: where its elements are, and each row's factor, four rows from each of three places, `$one`, `$two` and `$three` on.
 macro_rules! step {
     ($elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
         concat!(
@@ -115,8 +115,8 @@ macro_rules! step {
     };
 }
 
-/// Declares that all registers are written.
-macro_rules! asm_of_all_registers {
+/// Declares that all vector registers are written.
+macro_rules! asm_of_all_vectors {
     ($($argument:tt)*) => {
         asm!(
             $($argument)*
@@ -158,7 +158,7 @@ pub unsafe fn scores(
     let left;
     // SAFETY: the caller's promise.
     unsafe {
-        asm_of_all_registers!(
+        asm_of_all_vectors!(
             "vpxord zmm0, zmm0, zmm0",
             "vpxord zmm1, zmm1, zmm1",
             "vpxord zmm2, zmm2, zmm2",
@@ -318,7 +318,7 @@ pub unsafe fn values(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        asm_of_all_registers!(
+        asm_of_all_vectors!(
             "vmovups zmm0, [{a}]",
             "vmovups zmm1, [{a} + 64]",
             "vmovups zmm2, [{a} + {one}]",
