@@ -72,7 +72,7 @@ pub struct EngineArgs {
     /// Threads of the CPU backend (one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<String>,
-    /// Instructions of the CPU backend: scalar, avx2, avx512, amx, neon, neon_dotprod, neon_i8mm (auto: the best there are)
+    /// Instructions of the CPU backend: scalar, avx2, avx_vnni, avx512, amx, neon, neon_dotprod, neon_i8mm (auto: the best there are)
     #[arg(long, value_name = "SET")]
     pub cpu_isa: Option<String>,
     /// Where the model runs: auto, metal, cuda, cpu or emulator (auto: the first of these that there is)

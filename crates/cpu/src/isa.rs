@@ -19,7 +19,10 @@ pub enum Isa {
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// The same with AVX-512 F, BW, VL and VNNI.
+    /// The same with AVX-VNNI: products are added by the instruction that multiplies.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// AVX2's with AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// The same with AMX's tiles of bf16, which the system must have allowed.
@@ -62,6 +65,9 @@ impl Isa {
             && is_x86_feature_detected!("f16c")
         {
             sets.push(Isa::Avx2);
+            if is_x86_feature_detected!("avxvnni") {
+                sets.push(Isa::AvxVnni);
+            }
             if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
@@ -125,6 +131,8 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "avx_vnni",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => "amx",
@@ -144,6 +152,8 @@ impl fmt::Display for Isa {
             Isa::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "AVX2+FMA+F16C",
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "AVX2+FMA+F16C+VNNI",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "AVX-512 VNNI",
             #[cfg(target_arch = "x86_64")]
@@ -182,7 +192,7 @@ macro_rules! for_each_isa {
                 $crate::isa::Isa::Scalar => body::<$crate::lanes::Plain>($($arg),*),
                 // SAFETY: these values are made only where the processor has the features.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::isa::Isa::Avx2 | $crate::isa::Isa::AvxVnni => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx512 | $crate::isa::Isa::Amx => unsafe { avx512($($arg),*) },

@@ -35,6 +35,8 @@ pub fn linear(dtype: DType, isa: Isa) -> &'static str {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_every_type!("avx2"),
         #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => of_every_type!("avx_vnni"),
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => of_every_type!("avx512"),
         #[cfg(target_arch = "x86_64")]
         Isa::Amx => of_every_type!("amx"),

@@ -81,6 +81,10 @@ pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
             // SAFETY: the processor has them.
             return unsafe { avx512::integer_multiply_add(steps, factor) };
         }
+        if is_x86_feature_detected!("avxvnni") {
+            // SAFETY: the processor has it, and AVX2 with it.
+            return unsafe { avx2::integer_multiply_add_at_once(steps, factor) };
+        }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
             return unsafe { avx2::integer_multiply_add(steps, factor) };
@@ -169,9 +173,23 @@ mod avx2 {
         rest.iter().fold(all, |all, word| all.wrapping_add(*word))
     }
 
+    /// Vectors in which a step's integers lie.
+    const HALVES: usize = INTEGERS / 16;
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub fn integer_multiply_add_at_once(steps: usize, factor: i16) -> i32 {
+        let factor = _mm256_set1_epi16(factor);
+        let mut chains = [_mm256_setzero_si256(); CHAINS];
+        for _ in 0..steps * HALVES {
+            for chain in &mut chains {
+                *chain = _mm256_dpwssd_avx_epi32(*chain, factor, factor);
+            }
+        }
+        sum_of_integers(chains)
+    }
+
     #[target_feature(enable = "avx2")]
     pub fn integer_multiply_add(steps: usize, factor: i16) -> i32 {
-        const HALVES: usize = INTEGERS / 16;
         let factor = _mm256_set1_epi16(factor);
         let factors = [factor; CHAINS];
         let mut chains = [_mm256_setzero_si256(); CHAINS];
@@ -182,6 +200,11 @@ mod avx2 {
                 *chain = _mm256_add_epi32(*chain, _mm256_madd_epi16(factor, *other));
             }
         }
+        sum_of_integers(chains)
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn sum_of_integers(chains: [__m256i; CHAINS]) -> i32 {
         let mut all = 0_i32;
         for chain in chains {
             let mut lanes = [0_i32; LANES];

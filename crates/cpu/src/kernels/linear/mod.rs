@@ -61,7 +61,7 @@ impl Room {
     /// Nobody writes row 0 of `x` meanwhile.
     pub unsafe fn split(&mut self, isa: Isa, x: &QuantizedRows, columns: usize) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(isa, Isa::Avx2 | Isa::Avx512 | Isa::Amx) {
+        if isa != Isa::Scalar {
             // SAFETY: these are chosen only where the processor has them; the caller's promise.
             unsafe { self.0.split(x.row(0, columns), x.sums(0, columns)) };
         }
@@ -90,7 +90,7 @@ impl Linear<'_> {
             Isa::Scalar => unsafe { scalar::run(self, panels) },
             // SAFETY: the caller's promise; these are chosen only where the processor has them.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 | Isa::Amx => unsafe {
+            Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 | Isa::Amx => unsafe {
                 x86::run(self, isa, panels, &mut room.0)
             },
             // SAFETY: the same.

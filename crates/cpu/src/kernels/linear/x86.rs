@@ -2,6 +2,7 @@
 //! tiles where there is AMX.
 
 mod amx;
+mod avx_vnni;
 mod both_halves;
 mod dense;
 mod direct;
@@ -119,6 +120,9 @@ unsafe fn quantized<W: Unpack>(
                 direct::avx512::<W>(linear, x, panels)
             }
             (Isa::Avx512 | Isa::Amx, _) => tiled::avx512::<W>(linear, x, panels, wide),
+            (Isa::AvxVnni, _) if is_split => one_row::avx_vnni::<W>(linear, x, split, panels),
+            (Isa::AvxVnni, ..=AVX2_DIRECT_ROWS) => direct::avx_vnni::<W>(linear, x, panels),
+            (Isa::AvxVnni, _) => tiled::avx_vnni::<W>(linear, x, panels, wide),
             (Isa::Avx2, _) if is_split => one_row::avx2::<W>(linear, x, split, panels),
             (Isa::Avx2, ..=AVX2_DIRECT_ROWS) => direct::avx2::<W>(linear, x, panels),
             (Isa::Avx2, _) => tiled::avx2::<W>(linear, x, panels, wide),
@@ -141,7 +145,7 @@ unsafe fn dense<E: dense::DenseElement>(
         match isa {
             Isa::Avx512 | Isa::Amx if room.asks_far => dense::avx512_asking::<E>(linear, x, panels),
             Isa::Avx512 | Isa::Amx => dense::avx512::<E>(linear, x, panels),
-            Isa::Avx2 => dense::avx2::<E>(linear, x, panels),
+            Isa::Avx2 | Isa::AvxVnni => dense::avx2::<E>(linear, x, panels),
             Isa::Scalar => unreachable!("scalar kernels are elsewhere"),
         }
     }

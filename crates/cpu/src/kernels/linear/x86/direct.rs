@@ -6,7 +6,7 @@ use super::pieces::nibbles;
 use super::registers::{Eight, Register, Sixteen};
 use super::sums::{Factors, Sums};
 use super::unpack::Unpack;
-use super::{add_products, for_each_eight, pair, vnni};
+use super::{add_products, avx_vnni, for_each_eight, pair, vnni};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::kernels::linear::Linear;
 use std::arch::x86_64::*;
@@ -17,14 +17,34 @@ use std::ops::Range;
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn avx2<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Range<usize>) {
     // SAFETY: the caller's promise.
+    unsafe { halves::<W, false>(linear, x, panels) }
+}
+
+/// # Safety
+/// The same, and AVX-VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub unsafe fn avx_vnni<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe { halves::<W, true>(linear, x, panels) }
+}
+
+/// # Safety
+/// As for `avx2`, and AVX-VNNI if products are `FUSED` with sums.
+#[inline(always)]
+unsafe fn halves<W: Unpack, const FUSED: bool>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+) {
+    // SAFETY: the caller's promise.
     unsafe {
         for panel in panels {
             if linear.rows == 1 {
-                both_halves::<W>(linear, x, panel);
+                both_halves::<W, FUSED>(linear, x, panel);
                 continue;
             }
-            all_rows::<W, Eight<0>>(linear, x, panel);
-            all_rows::<W, Eight<1>>(linear, x, panel);
+            all_rows::<W, Eight<0>, FUSED>(linear, x, panel);
+            all_rows::<W, Eight<1>, FUSED>(linear, x, panel);
         }
     }
 }
@@ -36,12 +56,13 @@ pub unsafe fn avx512<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panels: 
     // SAFETY: the caller's promise.
     unsafe {
         for panel in panels {
-            all_rows::<W, Sixteen>(linear, x, panel);
+            all_rows::<W, Sixteen, true>(linear, x, panel);
         }
     }
 }
 
-trait Dot: Register {
+/// `FUSED` if the processor has an instruction that multiplies and adds.
+trait Dot<const FUSED: bool>: Register {
     /// Rows of the largest tile: what the registers hold.
     const ROWS: usize;
 
@@ -56,7 +77,7 @@ trait Dot: Register {
     );
 }
 
-impl<const HALF: usize> Dot for Eight<HALF> {
+impl<const HALF: usize, const FUSED: bool> Dot<FUSED> for Eight<HALF> {
     const ROWS: usize = 4;
 
     #[inline(always)]
@@ -69,12 +90,18 @@ impl<const HALF: usize> Dot for Eight<HALF> {
             // Four rows are chains enough, and leave no registers for more.
             let chain = if M < 4 { v % 2 } else { 0 };
             // SAFETY: the caller's promise.
-            sums[chain] = unsafe { add_products(sums[chain], w[v], pair(x.add(2 * v))) };
+            unsafe {
+                let x = pair(x.add(2 * v));
+                sums[chain] = match FUSED {
+                    true => avx_vnni::add_products(sums[chain], w[v], x),
+                    false => add_products(sums[chain], w[v], x),
+                };
+            }
         }
     }
 }
 
-impl Dot for Sixteen {
+impl Dot<true> for Sixteen {
     const ROWS: usize = 8;
 
     #[inline(always)]
@@ -99,31 +126,35 @@ vnni! {
 }
 
 #[inline(always)]
-unsafe fn all_rows<W: Unpack, R: Dot>(linear: &Linear<'_>, x: &QuantizedRows, panel: usize) {
+unsafe fn all_rows<W: Unpack, R: Dot<FUSED>, const FUSED: bool>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panel: usize,
+) {
     let mut row = 0;
     // SAFETY: the caller's promise; tiles stay below `linear.rows`.
     unsafe {
         while R::ROWS == 8 && row + 8 <= linear.rows {
-            tile::<W, R, 8>(linear, x, panel, row);
+            tile::<W, R, FUSED, 8>(linear, x, panel, row);
             row += 8;
         }
         while row + 4 <= linear.rows {
-            tile::<W, R, 4>(linear, x, panel, row);
+            tile::<W, R, FUSED, 4>(linear, x, panel, row);
             row += 4;
         }
         if row + 2 <= linear.rows {
-            tile::<W, R, 2>(linear, x, panel, row);
+            tile::<W, R, FUSED, 2>(linear, x, panel, row);
             row += 2;
         }
         if row < linear.rows {
-            tile::<W, R, 1>(linear, x, panel, row);
+            tile::<W, R, FUSED, 1>(linear, x, panel, row);
         }
     }
 }
 
 /// A register of one panel by `M` rows.
 #[inline(always)]
-unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
+unsafe fn tile<W: Unpack, R: Dot<FUSED>, const FUSED: bool, const M: usize>(
     linear: &Linear<'_>,
     x: &QuantizedRows,
     panel: usize,
@@ -150,7 +181,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
         let is_last_of_several = R::FIRST > 0 && first + M == linear.rows;
         for (g, group) in bytes.chunks_exact(W::GROUP_BYTES).enumerate() {
             let group = group.as_ptr();
-            let scales = start_group::<W, R, M>(&mut sums, group, &sums_of_groups, g);
+            let scales = start_group::<W, R, FUSED, M>(&mut sums, group, &sums_of_groups, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 if is_last_of_several {
@@ -160,7 +191,7 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
                         _mm_prefetch::<_MM_HINT_T0>(at.cast());
                     }
                 }
-                add_block::<W, R, M>(&mut sums, group, block, &rows, b);
+                add_block::<W, R, FUSED, M>(&mut sums, group, block, &rows, b);
                 b += 1;
             }
             for m in 0..M {
@@ -178,7 +209,11 @@ unsafe fn tile<W: Unpack, R: Dot, const M: usize>(
 /// # Safety
 /// As for `Linear::run`, and the processor has AVX2, FMA and F16C.
 #[inline(always)]
-unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: usize) {
+unsafe fn both_halves<W: Unpack, const FUSED: bool>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panel: usize,
+) {
     // SAFETY: as for `tile`.
     unsafe {
         let rows = [x.row(0, linear.weights.columns)];
@@ -188,13 +223,13 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
         let groups = linear.weights.panel(panel).chunks_exact(W::GROUP_BYTES);
         for (g, group) in groups.enumerate() {
             let group = group.as_ptr();
-            start_group::<W, _, 1>(&mut first, group, &sums, g);
-            let [scale] = start_group::<W, _, 1>(&mut last, group, &sums, g);
+            start_group::<W, _, FUSED, 1>(&mut first, group, &sums, g);
+            let [scale] = start_group::<W, _, FUSED, 1>(&mut last, group, &sums, g);
             for j in 0..W::GROUP_BLOCKS {
                 let block = group.add(W::HEADER + j * W::BLOCK_BYTES);
                 ask_for::<W, _MM_HINT_NTA>(block.wrapping_add(AVX2_AHEAD));
-                add_block::<W, _, 1>(&mut first, group, block, &rows, b);
-                add_block::<W, _, 1>(&mut last, group, block, &rows, b);
+                add_block::<W, _, FUSED, 1>(&mut first, group, block, &rows, b);
+                add_block::<W, _, FUSED, 1>(&mut last, group, block, &rows, b);
                 b += 1;
             }
             first[0].end_group::<W>(group, 1, scale);
@@ -210,7 +245,7 @@ unsafe fn both_halves<W: Unpack>(linear: &Linear<'_>, x: &QuantizedRows, panel: 
 /// # Safety
 /// The group is there in this type's layout, and the rows have the sums; the processor has the instructions.
 #[inline(always)]
-unsafe fn start_group<W: Unpack, R: Dot, const M: usize>(
+unsafe fn start_group<W: Unpack, R: Dot<FUSED>, const FUSED: bool, const M: usize>(
     sums: &mut [Sums<R>; M],
     group: *const u8,
     rows: &[&[QuantizedBlock]; M],
@@ -242,7 +277,7 @@ unsafe fn start_group<W: Unpack, R: Dot, const M: usize>(
 /// # Safety
 /// The block is there in this type's layout, and the rows have it; the processor has the instructions.
 #[inline(always)]
-unsafe fn add_block<W: Unpack, R: Dot, const M: usize>(
+unsafe fn add_block<W: Unpack, R: Dot<FUSED>, const FUSED: bool, const M: usize>(
     sums: &mut [Sums<R>; M],
     group: *const u8,
     block: *const u8,

@@ -109,6 +109,19 @@ pub unsafe fn avx2<W: Unpack>(
 }
 
 /// # Safety
+/// The same, and the processor has AVX-VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub unsafe fn avx_vnni<W: Unpack>(
+    linear: &Linear<'_>,
+    x: &QuantizedRows,
+    panels: Range<usize>,
+    room: &mut WidePanel,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { all::<W, AvxVnni>(linear, x, panels, room) }
+}
+
+/// # Safety
 /// As for `Linear::run`, and the processor has what `Isa::Avx512` stands for.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn avx512<W: Unpack>(
@@ -125,6 +138,9 @@ pub unsafe fn avx512<W: Unpack>(
         }
     }
 }
+
+/// AVX2 with an instruction that multiplies and adds.
+struct AvxVnni;
 
 /// AVX-512 whose tiles multiply sums.
 struct Avx512OfSums;
@@ -537,11 +553,19 @@ macro_rules! tile_with {
 }
 
 tile_with! {
-    Avx2, "avx2,fma,f16c", Self, Eight<0>, Eight<1>; 1 panels by avx2::add::<OFFSETS, SCALES_GROUPS, M, N>;
+    Avx2, "avx2,fma,f16c", Self, Eight<0>, Eight<1>; 1 panels by avx2::add::<false, OFFSETS, SCALES_GROUPS, M, N>;
     const ROWS: usize = 4;
     // 410 KB of 512 (Zen 3).
     const MANY: usize = 144;
     const STRETCH: usize = 36;
+    const OF_SUMS: bool = false;
+}
+tile_with! {
+    AvxVnni, "avx2,fma,f16c,avxvnni", Avx2, Eight<0>, Eight<1>; 1 panels by avx2::add::<true, OFFSETS, SCALES_GROUPS, M, N>;
+    // 5 % over four: nothing but sums, weights and one value of a row takes registers.
+    const ROWS: usize = 6;
+    const MANY: usize = Avx2::MANY;
+    const STRETCH: usize = Avx2::STRETCH;
     const OF_SUMS: bool = false;
 }
 tile_with! {

@@ -1,19 +1,20 @@
-//! Tiles of AVX2: registers hold the products of one block, and sums are in memory.
+//! Tiles of AVX2, with AVX-VNNI or without: registers hold the products of one block, and sums are in memory.
 
 use super::{Ahead, GROUP, Inputs, Step, WidePanel};
 use crate::kernels::activations::QuantizedBlock;
 use crate::kernels::linear::x86::registers::{Avx2, Panel};
-use crate::kernels::linear::x86::{add_word_products, word_products};
+use crate::kernels::linear::x86::{add_word_products, avx_vnni, word_products};
 use crate::pack::PANEL;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// `Tile::add` of AVX2.
+/// `Tile::add` of AVX2; `FUSED` if the processor has AVX-VNNI.
 ///
 /// # Safety
 /// As for `Tile::add`.
 #[inline(always)]
 pub unsafe fn add<
+    const FUSED: bool,
     const OFFSETS: usize,
     const SCALES_GROUPS: bool,
     const M: usize,
@@ -35,7 +36,7 @@ pub unsafe fn add<
             if let Some(ahead) = ahead {
                 ahead.ask(b);
             }
-            let dots = dots_of_both(&(*w).steps, x);
+            let dots = dots_of_both::<FUSED, _, _>(&(*w).steps, x);
             let scale = Avx2::load((*w).scales.as_ptr());
             for_each_row!(ROW of M, {
                 let (dots, x) = (dots[ROW], x[ROW]);
@@ -64,7 +65,7 @@ pub unsafe fn add<
             if OFFSETS == 16 {
                 let w = &*room.offsets::<Avx2>(0, b / GROUP);
                 let x = inputs.sums_of_groups.at::<M>((blocks.start + b) / GROUP);
-                let dots = dots_of_both(&w.steps, x);
+                let dots = dots_of_both::<FUSED, _, _>(&w.steps, x);
                 let units = Avx2::load(w.units.as_ptr());
                 for_each_row!(ROW of M, {
                     add_scaled::<ROW>(dots[ROW], units, x[ROW], sums);
@@ -77,9 +78,9 @@ pub unsafe fn add<
 /// The sums of the products of some steps' weights with a block of each row.
 ///
 /// # Safety
-/// The blocks exist; the processor has AVX2.
+/// The blocks exist; the processor has AVX2, and AVX-VNNI if products are `FUSED` with sums.
 #[inline(always)]
-unsafe fn dots_of_both<const M: usize, const COUNT: usize>(
+unsafe fn dots_of_both<const FUSED: bool, const M: usize, const COUNT: usize>(
     steps: &[Step; COUNT],
     x: [*const QuantizedBlock; M],
 ) -> [[__m256i; 2]; M] {
@@ -91,8 +92,11 @@ unsafe fn dots_of_both<const M: usize, const COUNT: usize>(
                 let w = steps.as_ptr().add(STEP).cast::<__m256i>();
                 let w = [_mm256_load_si256(w), _mm256_load_si256(w.add(1))];
                 for m in 0..M {
-                    dots[m] = match STEP {
-                        0 => word_products::<{ 4 * STEP }>(w, x[m].cast()),
+                    dots[m] = match (STEP, FUSED) {
+                        (_, true) => {
+                            avx_vnni::add_word_products::<{ 4 * STEP }>(dots[m], w, x[m].cast())
+                        }
+                        (0, false) => word_products::<{ 4 * STEP }>(w, x[m].cast()),
                         _ => add_word_products::<{ 4 * STEP }>(dots[m], w, x[m].cast()),
                     };
                 }
