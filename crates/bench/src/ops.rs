@@ -6,6 +6,7 @@ use crate::latency::{Batch, LatencyOptions};
 use mettle_plan::{
     BackendError, BufferId, Dim, Executable, Node, Op, OutputKind, Plan, Resource, Slice, WeightId,
     cost,
+    passes::{self, UnknownPass},
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -27,6 +28,12 @@ pub struct StepShape {
     /// Tokens that each row of a decode step sees; those of a prompt see what is before them.
     pub context: usize,
     pub is_prefill: bool,
+}
+
+/// Passes, but for one that leaves rows out of the last layer: ops of one kind are to have equally many, as attention alone has too.
+pub fn fuse(plan: &mut Plan, disabled: &[String]) -> Result<(), UnknownPass> {
+    let disabled = [disabled, &["gather-early".to_owned()]].concat();
+    passes::apply(plan, &disabled).map(drop)
 }
 
 /// Equal ops of a plan, one for most layers.

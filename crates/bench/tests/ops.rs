@@ -1,10 +1,10 @@
 //! Timing the ops of a real plan one kind at a time: none is left out, and each kind's plan runs by itself.
 
-use mettle_bench::ops::{OpKind, StepShape, StepTimer, kinds, only, options, timing};
+use mettle_bench::ops::{OpKind, StepShape, StepTimer, fuse, kinds, only, options, timing};
 use mettle_bench::type_products::Products;
 use mettle_cpu::CpuBackend;
 use mettle_models::{Model, OpenOptions};
-use mettle_plan::{Backend, Executable, Op, PageLayout, Plan, PrepareOptions, passes};
+use mettle_plan::{Backend, Dim, Executable, Op, PageLayout, Plan, PrepareOptions, Resource};
 use mettle_tensor::DType;
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn prepare(model: &Model, plan: Plan) -> Box<dyn Executable> {
 #[test]
 fn every_op_but_the_embedding_is_of_one_kind() {
     let mut plan = model().plan();
-    passes::apply(&mut plan, &[]).unwrap();
+    fuse(&mut plan, &[]).unwrap();
     let kinds = kinds(&plan);
     let mut places: Vec<usize> = kinds.iter().flat_map(|kind| kind.nodes.clone()).collect();
     places.sort_unstable();
@@ -56,6 +56,21 @@ fn every_op_but_the_embedding_is_of_one_kind() {
         let ops = kind.nodes.iter().map(|place| plan.nodes[*place].op.name());
         let names: std::collections::BTreeSet<&str> = ops.collect();
         assert_eq!(names.len(), 1, "{}", kind.name);
+        // What one takes is what each of them takes: they write as many rows.
+        let written = kind
+            .nodes
+            .iter()
+            .flat_map(|place| plan.nodes[*place].op.accesses().writes);
+        let rows = written.filter_map(|resource| match resource {
+            Resource::Columns(slice) => Some(plan.buffers[slice.buffer.0 as usize].rows),
+            Resource::Kv(_) => None,
+        });
+        let rows: Vec<Dim> = rows.collect();
+        assert!(
+            rows.windows(2).all(|two| two[0] == two[1]),
+            "{}: {rows:?}",
+            kind.name
+        );
     }
 }
 
@@ -63,7 +78,7 @@ fn every_op_but_the_embedding_is_of_one_kind() {
 fn each_kind_runs_alone_and_is_timed() {
     let model = model();
     let mut plan = model.plan();
-    passes::apply(&mut plan, &[]).unwrap();
+    fuse(&mut plan, &[]).unwrap();
     let timer = StepTimer::new(model.vocab_size);
     let time = |kind: Option<&OpKind>| {
         let mut executable = prepare(&model, only(&plan, kind));
@@ -108,7 +123,7 @@ fn experts_are_timed_with_what_chooses_them() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen2moe");
     let model = Model::open(&folder, OpenOptions::default()).unwrap();
     let mut plan = model.plan();
-    passes::apply(&mut plan, &[]).unwrap();
+    fuse(&mut plan, &[]).unwrap();
     let kinds = kinds(&plan);
     let is_experts = |kind: &&OpKind| kind.name.starts_with("experts/");
     let kind = kinds.iter().find(is_experts).unwrap();

@@ -5,6 +5,7 @@ use crate::system::advise_large_pages;
 use mettle_plan::BackendError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 pub const ALIGNMENT: usize = 64;
@@ -89,6 +90,42 @@ impl Drop for AlignedBytes {
             .expect("the layout was valid when the block was made");
         // SAFETY: allocated in `allocate` with this layout.
         unsafe { dealloc(self.pointer, layout) }
+    }
+}
+
+/// Singles from a cache line's start on, so that no register that is loaded from a multiple of its width lies in two lines.
+pub struct AlignedSingles {
+    lines: Vec<Line>,
+    count: usize,
+}
+
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Line([f32; ALIGNMENT / 4]);
+
+impl AlignedSingles {
+    pub fn zeroed(count: usize) -> AlignedSingles {
+        let none = Line([0.0; ALIGNMENT / 4]);
+        AlignedSingles {
+            lines: vec![none; count.div_ceil(ALIGNMENT / 4)],
+            count,
+        }
+    }
+}
+
+impl Deref for AlignedSingles {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // SAFETY: lines are singles and nothing else, and these are not more than the lines have.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.count) }
+    }
+}
+
+impl DerefMut for AlignedSingles {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.count) }
     }
 }
 
@@ -186,6 +223,7 @@ impl Rows {
 
     /// Where a value lies: an address only.
     #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
     pub fn address(&self, row: usize, column: usize) -> *const f32 {
         self.pointer.wrapping_add(row * self.stride + column)
     }

@@ -49,11 +49,12 @@ impl Counts {
         total
     }
 
-    /// Bytes that the steps so far had to move at the least, by the plan's formula ([`StepBytes`](crate::cost::StepBytes)):
+    /// Bytes that the steps so far moved by the plan's formula ([`StepBytes`](crate::cost::StepBytes)):
     /// of every op that ran, its weights once a step (of an embedding table the rows looked up, of a mixture the experts
     /// that so many tokens can choose), the columns of activations that it reads and writes for each of its rows, the
     /// cache that it writes for each token and the cache that it reads for each sequence. What caches of the processor
-    /// save or a kernel reads twice does not show; copies of pages and outputs read by the host are not steps' ops.
+    /// save or a kernel reads twice does not show; copies of pages and outputs read by the host are not steps' ops,
+    /// and an attention counts whole, though the last one computes wanted rows only.
     pub fn bytes_moved(&self) -> u64 {
         self.bytes.load(Relaxed)
     }

@@ -6,7 +6,10 @@ mod common;
 use common::{open, reference, tiny};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
-use mettle_plan::KvElement;
+use mettle_plan::{
+    Backend, BlockId, ContextLen, Executable, InputToken, KvElement, OutputKind, PageLayout,
+    PrepareOptions, StepInput, TokenRow, passes,
+};
 use mettle_validate::{Runner, RunnerOptions};
 
 const TOKENS: usize = 100;
@@ -29,7 +32,8 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 fn check(name: &str, model: &Model, encoded: Option<&[u32]>, tokens: &[u32]) {
     let runner = |threads, disabled: &[&str]| {
-        let mut options = RunnerOptions::new(TOKENS.max(encoded.map_or(0, <[u32]>::len)));
+        let longest = tokens.len().max(encoded.map_or(0, <[u32]>::len));
+        let mut options = RunnerOptions::new(longest);
         options.disabled_passes = disabled.iter().map(|pass| pass.to_string()).collect();
         let mut runner = Runner::new(model, &CpuBackend::new(threads), options).unwrap();
         if let Some(encoded) = encoded {
@@ -81,6 +85,66 @@ fn decoders_give_the_wanted_rows_of_a_whole_step() {
     ] {
         let tokens = reference(name).tokens;
         check(name, &tiny(name, ""), None, &tokens[..TOKENS]);
+    }
+}
+
+/// Tiles of many queries are cut, over several partitions of the context.
+#[test]
+fn long_prompts_give_them_too() {
+    for name in ["llama31", "gemma3", "gptoss"] {
+        let tokens = reference(name).tokens;
+        let tokens: Vec<u32> = tokens.iter().cycle().take(640).copied().collect();
+        check(name, &tiny(name, ""), None, &tokens);
+    }
+}
+
+/// Sequences share a step, and of some of them nothing is wanted.
+#[test]
+fn so_do_sequences_together() {
+    // How long each is, and its wanted rows.
+    const SEQUENCES: [(usize, &[u32]); 4] = [(40, &[39, 0]), (1, &[]), (70, &[69]), (19, &[])];
+    let model = tiny("llama31", "");
+    let tokens = reference("llama31").tokens;
+    let text = |i: usize| &tokens[i..i + SEQUENCES[i].0];
+    let mut plan = model.plan();
+    passes::apply(&mut plan, &[]).unwrap();
+    let page_layout = PageLayout::new(&plan.kv_groups, 32);
+    let pages = page_layout.sequence_pages(TOKENS);
+    let mut step = StepInput::new(plan.kv_groups.len());
+    step.output = OutputKind::Logits;
+    for (i, (length, wanted)) in SEQUENCES.iter().enumerate() {
+        let start = step.tokens.len() as u32;
+        step.push_sequence(text(i).iter().map(|t| InputToken::Host(*t)), 0);
+        let own: Vec<BlockId> = (i * pages..(i + 1) * pages)
+            .map(|p| BlockId(p as u32))
+            .collect();
+        for table in &mut step.tables {
+            table.push(0, ContextLen(*length as u32), &own);
+        }
+        step.logit_rows
+            .extend(wanted.iter().map(|row| TokenRow(start + row)));
+    }
+    let options = PrepareOptions {
+        bounds: plan.bounds(step.tokens.len(), SEQUENCES.len()),
+        kv_pages: SEQUENCES.len() * pages,
+        page_layout,
+        taps: Vec::new(),
+    };
+    let backend = CpuBackend::new(2);
+    let mut together = backend.prepare(&[plan], &*model.tensors, options).unwrap();
+    let ticket = together.submit(&step).unwrap();
+    let output = together.wait(ticket).unwrap();
+    let mut found = (0..step.logit_rows.len()).map(|row| bits(output.logits_row(row)));
+    for (i, (_, wanted)) in SEQUENCES.into_iter().enumerate() {
+        let mut options = RunnerOptions::new(TOKENS);
+        options.disabled_passes = vec!["gather-early".to_owned()];
+        let mut alone = Runner::new(&model, &CpuBackend::new(1), options).unwrap();
+        let all = alone.step(text(i), 0).unwrap();
+        let width = all.len() / text(i).len();
+        for row in wanted {
+            let expected = bits(&all[*row as usize * width..][..width]);
+            assert!(found.next() == Some(expected), "sequence {i}, row {row}");
+        }
     }
 }
 

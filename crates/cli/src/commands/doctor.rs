@@ -72,11 +72,11 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let others = Others::watch();
     let one_thread = Ceilings::measure(1, integers);
     let all_threads = Ceilings::measure(settings.threads, integers);
-    let busy_cores = others.busy_cores();
     let (decode, no_model) = match cached_model(&settings)? {
         Ok(model) => (Some(decode(&model, &settings, &all_threads)?), None),
         Err(advice) => (None, Some(advice)),
     };
+    let busy_cores = others.busy_cores();
     let mut advice = advice(&machine, busy_cores, &settings, &backends, decode.as_ref());
     advice.extend(no_model);
     let report = Report {
@@ -176,7 +176,7 @@ fn advice(
     }
     if let Some(busy) = busy_cores.filter(|busy| *busy > others::MANY) {
         advice.push(format!(
-            "other programs keep {busy:.1} of {} cores busy; all figures here are lower for it",
+            "other programs kept {busy:.1} of {} cores busy meanwhile; figures here are lower for it",
             machine.logical_cores
         ));
     }

@@ -22,7 +22,7 @@ use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
 use crate::lanes::{Floats, Lanes};
-use crate::memory::Rows;
+use crate::memory::{AlignedSingles, Rows};
 use mettle_plan::{BlockId, KvElement};
 use std::ops::Range;
 
@@ -76,14 +76,14 @@ pub struct Attention<'a> {
 
 /// One thread's working memory.
 pub struct Scratch {
-    keys: Vec<f32>,
-    values: Vec<f32>,
-    queries: Vec<f32>,
+    keys: AlignedSingles,
+    values: AlignedSingles,
+    queries: AlignedSingles,
     /// Of the current partition, and of those before it.
     partition: Softmaxes,
     total: Softmaxes,
-    partition_out: Vec<f32>,
-    total_out: Vec<f32>,
+    partition_out: AlignedSingles,
+    total_out: AlignedSingles,
     #[cfg(target_arch = "x86_64")]
     twelve: Box<twelve::Room>,
 }
@@ -93,13 +93,13 @@ impl Scratch {
         // Rows that go through together may be more than there are.
         let rows = TILE * heads_per_kv_head + TOGETHER;
         Scratch {
-            keys: vec![0.0; PARTITION * head_dim],
-            values: vec![0.0; PARTITION * head_dim],
-            queries: vec![0.0; rows * head_dim],
+            keys: AlignedSingles::zeroed(PARTITION * head_dim),
+            values: AlignedSingles::zeroed(PARTITION * head_dim),
+            queries: AlignedSingles::zeroed(rows * head_dim),
             partition: Softmaxes::new(rows),
             total: Softmaxes::new(rows),
-            partition_out: vec![0.0; rows * head_dim],
-            total_out: vec![0.0; rows * head_dim],
+            partition_out: AlignedSingles::zeroed(rows * head_dim),
+            total_out: AlignedSingles::zeroed(rows * head_dim),
             #[cfg(target_arch = "x86_64")]
             twelve: Box::new(twelve::Room::EMPTY),
         }
@@ -124,6 +124,11 @@ impl Scratch {
         &mut self.keys[..width]
     }
 
+    fn start_partition(&mut self, rows: usize, head_dim: usize) {
+        self.partition.clear(rows);
+        self.partition_out[..rows * head_dim].fill(0.0);
+    }
+
     fn start_total(&mut self, rows: usize, head_dim: usize) {
         self.total.clear(rows);
         self.total_out[..rows * head_dim].fill(0.0);
@@ -140,7 +145,7 @@ impl Attention<'_> {
             self.scale_queries(isa, tile, scratch);
             scratch.start_total(self.rows(tile), self.head_dim);
             for partition in self.partitions(tile) {
-                self.partition(isa, tile, partition, scratch, true);
+                self.add_partition(isa, tile, partition, scratch);
             }
             self.write(isa, tile, scratch);
         }
@@ -183,7 +188,7 @@ impl Attention<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             self.scale_queries(isa, tile, scratch);
-            self.partition(isa, tile, partition, scratch, false);
+            self.partition(isa, tile, self.part(tile, partition), scratch);
             for row in 0..rows {
                 let to = part.add(row * part_width(dim));
                 let Softmax { largest, sum } = scratch.partition.get(row);
@@ -281,41 +286,58 @@ impl Attention<'_> {
         }
     }
 
-    /// One partition of all rows, into the scratch memory, and added to those before it if it `combines`.
+    /// The positions of a partition that some query of the tile sees, from the first block on.
+    fn part(&self, tile: QueryTile<'_>, partition: usize) -> Range<usize> {
+        let start = partition * PARTITION;
+        let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
+        start.max(first_block)..tile.context.min(start + PARTITION)
+    }
+
+    fn sight(&self, tile: QueryTile<'_>) -> Sight {
+        Sight {
+            position: tile.position,
+            heads: self.q.width / self.head_dim,
+            whole_context: (!self.causal).then_some(tile.context),
+            window: self.window.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Adds a partition of all rows to those before it.
     ///
     /// # Safety
     /// As for `run`, and the queries are scaled.
-    unsafe fn partition(
+    unsafe fn add_partition(
         &self,
         isa: Isa,
         tile: QueryTile<'_>,
         partition: usize,
         scratch: &mut Scratch,
-        combines: bool,
     ) {
-        let (rows, dim) = (self.rows(tile), self.head_dim);
-        scratch.partition.clear(rows);
-        scratch.partition_out[..rows * dim].fill(0.0);
-        let start = partition * PARTITION;
-        let first_block = self.first_seen(tile.position) / TOKENS * TOKENS;
-        let positions = start.max(first_block)..tile.context.min(start + PARTITION);
-        let sight = Sight {
-            position: tile.position,
-            heads: self.q.width / dim,
-            whole_context: (!self.causal).then_some(tile.context),
-            window: self.window.unwrap_or(usize::MAX),
-        };
-        // A single token reads each block once: there it is worth more to ask for the next one.
-        #[cfg(target_arch = "x86_64")]
-        if isa.is_wide()
-            && combines
-            && tile.tokens > 1
-            && rows >= twelve::ROWS
-            && dim % twelve::COLUMNS == 0
-        {
-            // SAFETY: the caller's promise, and it is wide.
-            return unsafe { self.by_twelves(isa, tile, positions, sight, scratch) };
+        let (rows, positions) = (self.rows(tile), self.part(tile, partition));
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if isa.is_wide() && twelve::pays(tile.tokens, rows, self.head_dim) {
+                return self.by_twelves(isa, tile, positions, scratch);
+            }
+            self.partition(isa, tile, positions, scratch);
         }
+        combine_rows(isa, self.head_dim, 0..rows, scratch);
+    }
+
+    /// The blocks at some positions of a partition, for all rows, into the scratch memory.
+    ///
+    /// # Safety
+    /// As for `add_partition`.
+    unsafe fn partition(
+        &self,
+        isa: Isa,
+        tile: QueryTile<'_>,
+        positions: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let (rows, dim, sight) = (self.rows(tile), self.head_dim, self.sight(tile));
+        scratch.start_partition(rows, dim);
         for position in positions.step_by(TOKENS) {
             let (keys, values) = self.block_at(tile, position);
             let next = match position + TOKENS < tile.context {
@@ -339,32 +361,37 @@ impl Attention<'_> {
                 KvElement::F16 => halves(isa, walk, scratch),
             }
         }
-        if combines {
-            combine_rows(isa, dim, 0..rows, scratch);
-        }
     }
 
-    /// The blocks at some positions of a partition, twelve rows after twelve, added to the partitions before it.
+    /// The same twelve rows after twelve, added to the partitions before.
     ///
     /// # Safety
-    /// As for `partition`; the instruction set is wide.
+    /// As for `add_partition`; the instruction set is wide.
     #[cfg(target_arch = "x86_64")]
     unsafe fn by_twelves(
         &self,
         isa: Isa,
         tile: QueryTile<'_>,
         positions: Range<usize>,
-        sight: Sight,
         scratch: &mut Scratch,
     ) {
-        let (rows, dim) = (self.rows(tile), self.head_dim);
+        let (rows, dim, sight) = (self.rows(tile), self.head_dim, self.sight(tile));
+        scratch.start_partition(rows, dim);
         let element = self.pool.element(self.of.kv.group);
         let count = positions.len().div_ceil(TOKENS) * TOKENS * dim;
         for (i, position) in positions.clone().step_by(TOKENS).enumerate() {
             let (keys, values) = self.block_at(tile, position);
             let block = i * TOKENS * dim..(i + 1) * TOKENS * dim;
-            widened(isa, element, keys, &mut scratch.keys[block.clone()]);
-            widened(isa, element, values, &mut scratch.values[block]);
+            let keys = Stored {
+                element,
+                from: keys,
+            };
+            let values = Stored {
+                element,
+                from: values,
+            };
+            widened(isa, keys, &mut scratch.keys[block.clone()]);
+            widened(isa, values, &mut scratch.values[block]);
         }
         for first in (0..rows).step_by(twelve::ROWS) {
             let group = first..rows.min(first + twelve::ROWS);
@@ -439,16 +466,23 @@ for_each_isa! {
     }
 }
 
+/// A block's keys, or its values: `dim` x 32 elements, of which whoever makes one says that they are there.
+#[cfg(target_arch = "x86_64")]
+struct Stored {
+    element: KvElement,
+    from: *const u8,
+}
+
 for_each_isa! {
-    /// Elements of a block, as singles.
+    /// All elements, as singles.
     #[cfg(target_arch = "x86_64")]
-    fn widened<L>(element: KvElement, from: *const u8, singles: &mut [f32]) {
-        // SAFETY: blocks have as many elements, a multiple of 32.
+    fn widened<L>(block: Stored, singles: &mut [f32]) {
+        // SAFETY: a block has as many elements, a multiple of 32.
         unsafe {
-            match element {
-                KvElement::F16 => widen::<L::Wide>(from.cast(), singles),
+            match block.element {
+                KvElement::F16 => widen::<L::Wide>(block.from.cast(), singles),
                 KvElement::F32 => {
-                    std::ptr::copy_nonoverlapping(from.cast(), singles.as_mut_ptr(), singles.len());
+                    std::ptr::copy_nonoverlapping(block.from.cast(), singles.as_mut_ptr(), singles.len());
                 }
             }
         }

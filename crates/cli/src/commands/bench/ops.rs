@@ -10,12 +10,12 @@ use crate::terminal::{Counter, note};
 use anyhow::bail;
 use mettle_bench::ceilings::Ceilings;
 use mettle_bench::ops::{
-    OpKind, OpTiming, StepShape, StepTimer, kinds, needed, only, options, timing,
+    OpKind, OpTiming, StepShape, StepTimer, fuse, kinds, needed, only, options, timing,
 };
 use mettle_bench::others::{self, Others};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
-use mettle_plan::{Backend, Plan, passes};
+use mettle_plan::{Backend, Plan};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub fn run(args: &BenchKernelsArgs, settings: &Settings) -> anyhow::Result<()> {
     let path = session::fetch(settings, &interrupt)?;
     let model = Model::open(&path, session::open_options(settings))?;
     let mut plan = session::only_plan(&model)?;
-    passes::apply(&mut plan, &settings.disable_pass)?;
+    fuse(&mut plan, &settings.disable_pass)?;
     let shapes: Vec<StepShape> = args.rows.iter().map(|rows| shape(*rows, args)).collect();
     let is_wanted = |kind: &OpKind| {
         let labels = shapes.iter().map(|shape| kind.label(shape.rows));

@@ -31,6 +31,13 @@ pub const ROWS: usize = 12;
 /// Columns of values that registers hold sums of.
 pub const COLUMNS: usize = 32;
 
+/// Whether it is worth it: a single token reads each block once and asks for the next one meanwhile; of the last twelve rows those
+/// that do not count take time too (at most an eighth more).
+pub fn pays(tokens: usize, rows: usize, dim: usize) -> bool {
+    let more = rows.next_multiple_of(ROWS) - rows;
+    tokens > 1 && more <= rows / 8 && dim.is_multiple_of(COLUMNS)
+}
+
 const BLOCKS: usize = PARTITION / TOKENS;
 
 /// A value of each row, and what is left of a register.
@@ -205,9 +212,9 @@ impl Stretch<'_> {
                         );
                     }
                 } else {
-                    let keys = self.keys.as_ptr().cast();
+                    // Only its values are read.
                     let from = from.cast();
-                    let block = Block::<Widened>::new(keys, from, [keys, from], false, self.dim);
+                    let block = Block::<Widened>::new(from, from, [from; 2], false, self.dim);
                     let shrinks = room.shrinks[first].first_chunk().expect("twelve and more");
                     let visible = self.visible(rows.clone(), first);
                     let weights = &room.weights[first];

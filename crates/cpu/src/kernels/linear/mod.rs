@@ -101,50 +101,6 @@ impl Linear<'_> {
         }
     }
 
-    /// `store` for several rows, whose sums lie one behind the other.
-    ///
-    /// # Safety
-    /// As for `run`; the sums are there.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn store_rows<const N: usize>(
-        &self,
-        first: usize,
-        rows: Range<usize>,
-        sums: *const [f32; N],
-    ) {
-        // Found out once: what is written might be any of this, as far as the compiler knows. `store` row by row, even of a copy, makes
-        // products of 512 rows 1 to 4 % slower (Zen 5).
-        let (bias, residual, out) = (self.bias, self.residual, self.out);
-        let is_whole = first + N <= self.weights.rows;
-        for row in rows.clone() {
-            // SAFETY: the caller's promise.
-            let sums = unsafe { &*sums.add(row - rows.start) };
-            if !is_whole {
-                // SAFETY: the same.
-                unsafe { self.store(first, row, sums) };
-                continue;
-            }
-            let mut values = *sums;
-            if let Some(bias) = bias {
-                let bias = &bias[first..first + N];
-                for i in 0..N {
-                    values[i] += bias[i];
-                }
-            }
-            // As in `store`: one borrow ends before the other starts.
-            if let Some(residual) = &residual {
-                // SAFETY: the same.
-                let residual = unsafe { residual.columns(first, N).row(row) };
-                for i in 0..N {
-                    values[i] += residual[i];
-                }
-            }
-            // SAFETY: the same.
-            unsafe { out.columns(first, N).row_mut(row).copy_from_slice(&values) };
-        }
-    }
-
     /// Writes the sums of a row's columns from `first` on, bias and residual added in this order. Columns that only fill the
     /// last panel are left out.
     ///

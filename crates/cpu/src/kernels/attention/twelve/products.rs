@@ -21,32 +21,33 @@ static EXPONENTIAL: [f32; 11] = [
     1.0,
 ];
 
-/// A factor for all lanes, times the two registers of elements, added to a row's two sums.
+/// A factor for all lanes, times the two registers of elements, added to a row's two sums, and what is done beside it.
 macro_rules! row {
-    ($factor:expr, $register:literal, $first:literal, $second:literal) => {
+    ($factor:expr, $first:literal, $second:literal, $beside:expr) => {
         concat!(
-            "vbroadcastss ",
-            $register,
-            ", dword ptr [",
+            "vbroadcastss zmm26, dword ptr [",
             $factor,
             "]\n",
             "vfmadd231ps ",
             $first,
-            ", zmm24, ",
-            $register,
-            "\n",
+            ", zmm24, zmm26\n",
             "vfmadd231ps ",
             $second,
-            ", zmm25, ",
-            $register,
+            ", zmm25, zmm26\n",
+            $beside,
             "\n",
         )
     };
 }
 
-/// One step of all rows: where its elements are, and each row's factor, four rows from each of three places, `$one`, `$two` and `$three` on.
+/// One step of all rows: where its elements are, each row's factor, four rows from each of three places, `$one`, `$two` and `$three`
+/// on, and what is done beside each row.
 macro_rules! step {
-    ($elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
+    (
+        $elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal;
+        $beside0:expr, $beside1:expr, $beside2:expr, $beside3:expr, $beside4:expr, $beside5:expr,
+        $beside6:expr, $beside7:expr, $beside8:expr, $beside9:expr, $beside10:expr, $beside11:expr
+    ) => {
         concat!(
             "vmovups zmm24, [",
             $elements,
@@ -54,63 +55,89 @@ macro_rules! step {
             "vmovups zmm25, [",
             $elements,
             " + 64]\n",
-            row!(concat!($a, " + ", $offset), "zmm26", "zmm0", "zmm1"),
+            row!(
+                concat!($a, " + ", $offset),
+                "zmm0",
+                "zmm1",
+                $beside0
+            ),
             row!(
                 concat!($a, " + ", $one, " + ", $offset),
-                "zmm27",
                 "zmm2",
-                "zmm3"
+                "zmm3",
+                $beside1
             ),
             row!(
                 concat!($a, " + ", $two, " + ", $offset),
-                "zmm28",
                 "zmm4",
-                "zmm5"
+                "zmm5",
+                $beside2
             ),
             row!(
                 concat!($a, " + ", $three, " + ", $offset),
-                "zmm29",
                 "zmm6",
-                "zmm7"
+                "zmm7",
+                $beside3
             ),
-            row!(concat!($b, " + ", $offset), "zmm30", "zmm8", "zmm9"),
+            row!(
+                concat!($b, " + ", $offset),
+                "zmm8",
+                "zmm9",
+                $beside4
+            ),
             row!(
                 concat!($b, " + ", $one, " + ", $offset),
-                "zmm31",
                 "zmm10",
-                "zmm11"
+                "zmm11",
+                $beside5
             ),
             row!(
                 concat!($b, " + ", $two, " + ", $offset),
-                "zmm26",
                 "zmm12",
-                "zmm13"
+                "zmm13",
+                $beside6
             ),
             row!(
                 concat!($b, " + ", $three, " + ", $offset),
-                "zmm27",
                 "zmm14",
-                "zmm15"
+                "zmm15",
+                $beside7
             ),
-            row!(concat!($c, " + ", $offset), "zmm28", "zmm16", "zmm17"),
+            row!(
+                concat!($c, " + ", $offset),
+                "zmm16",
+                "zmm17",
+                $beside8
+            ),
             row!(
                 concat!($c, " + ", $one, " + ", $offset),
-                "zmm29",
                 "zmm18",
-                "zmm19"
+                "zmm19",
+                $beside9
             ),
             row!(
                 concat!($c, " + ", $two, " + ", $offset),
-                "zmm30",
                 "zmm20",
-                "zmm21"
+                "zmm21",
+                $beside10
             ),
             row!(
                 concat!($c, " + ", $three, " + ", $offset),
-                "zmm31",
                 "zmm22",
-                "zmm23"
+                "zmm23",
+                $beside11
             ),
+        )
+    };
+}
+
+/// A step beside which the lines of cache that are needed eight steps later are asked for.
+macro_rules! step_asking {
+    ($elements:expr, $ahead:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
+        step!(
+            $elements, $a $b $c, $one, $two, $three, $offset;
+            concat!("prefetcht0 [", $ahead, "]"), "", "", "", "", "",
+            concat!("prefetcht0 [", $ahead, " + 64]"), "", "", "", "", ""
         )
     };
 }
@@ -147,7 +174,7 @@ pub struct Beside {
 /// # Safety
 /// All of it exists, nobody else touches what is written, `dim` is a multiple of four and not 0; the processor has AVX-512.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl")]
 pub unsafe fn scores(
     queries: *const f32,
     dim: usize,
@@ -183,80 +210,100 @@ pub unsafe fn scores(
             "vpxord zmm21, zmm21, zmm21",
             "vpxord zmm22, zmm22, zmm22",
             "vpxord zmm23, zmm23, zmm23",
+            "test {left}, {left}",
+            "jz 3f",
             "2:",
-            step!("{keys} + 0", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0"),
-            step!("{keys} + 128", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
-            step!("{keys} + 256", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
-            step!("{keys} + 384", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
+            // One row's exponentials, of 16 and 16: scores less the largest, times log2 e, rounded; which of them are not too low.
+            step!(
+                "{keys} + 0", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0";
+                "vbroadcastss zmm31, dword ptr [{largest}]\nvmovups zmm27, [{row}]",
+                "vmovups zmm28, [{row} + 64]",
+                "vsubps zmm27, zmm27, zmm31",
+                "vsubps zmm28, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants}]",
+                "vmulps zmm29, zmm27, zmm31",
+                "vmulps zmm30, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 4]",
+                "vcmpps k1, zmm27, zmm31, 5\nvcmpps k2, zmm28, zmm31, 5",
+                "vrndscaleps zmm29, zmm29, 8",
+                "vrndscaleps zmm30, zmm30, 8",
+                "vbroadcastss zmm31, dword ptr [{constants} + 8]"
+            ),
+            // What is left of them; the rounded ones wait in the row's place.
+            step!(
+                "{keys} + 128", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4";
+                "vfmadd231ps zmm27, zmm29, zmm31",
+                "vfmadd231ps zmm28, zmm30, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 12]",
+                "vfmadd231ps zmm27, zmm29, zmm31",
+                "vfmadd231ps zmm28, zmm30, zmm31\nvmovups [{row}], zmm29",
+                "vmovups [{row} + 64], zmm30",
+                "vbroadcastss zmm29, dword ptr [{constants} + 16]",
+                "vbroadcastss zmm30, dword ptr [{constants} + 16]",
+                "vbroadcastss zmm31, dword ptr [{constants} + 20]",
+                "vfmadd213ps zmm29, zmm27, zmm31",
+                "vfmadd213ps zmm30, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 24]"
+            ),
+            // Its polynomial.
+            step!(
+                "{keys} + 256", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8";
+                "vfmadd213ps zmm29, zmm27, zmm31\nvfmadd213ps zmm30, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 28]",
+                "vfmadd213ps zmm29, zmm27, zmm31",
+                "vfmadd213ps zmm30, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 32]",
+                "vfmadd213ps zmm29, zmm27, zmm31",
+                "vfmadd213ps zmm30, zmm28, zmm31",
+                "vbroadcastss zmm31, dword ptr [{constants} + 36]",
+                "vfmadd213ps zmm29, zmm27, zmm31\nvfmadd213ps zmm30, zmm28, zmm31",
+                "vmulps zmm31, zmm27, zmm27",
+                "vaddps zmm27, zmm27, dword ptr [{constants} + 40]{{1to16}}",
+                "vfmadd213ps zmm29, zmm31, zmm27"
+            ),
+            // Raised by the rounded ones. Every eighth of a row, first to last.
+            step!(
+                "{keys} + 384", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12";
+                "vmulps zmm31, zmm28, zmm28",
+                "vaddps zmm28, zmm28, dword ptr [{constants} + 40]{{1to16}}",
+                "vfmadd213ps zmm30, zmm31, zmm28",
+                "vscalefps zmm29{{k1}}{{z}}, zmm29, [{row}]",
+                "vscalefps zmm30{{k2}}{{z}}, zmm30, [{row} + 64]\nvmovups [{row}], zmm29",
+                "vmovups [{row} + 64], zmm30",
+                "vextractf64x4 ymm27, zmm29, 1",
+                "vaddps ymm27, ymm29, ymm27",
+                "vaddps ymm27, ymm27, ymm30",
+                "vextractf64x4 ymm28, zmm30, 1",
+                "vaddps ymm27, ymm27, ymm28",
+                "vmovups [{eighths}], ymm27"
+            ),
+            "add {row}, 128",
+            "add {largest}, 4",
+            "add {eighths}, 32",
             "add {keys}, 512",
             "add {a}, 16",
             "add {b}, 16",
             "add {c}, 16",
-            "test {left}, {left}",
-            "jz 3f",
-            // One row's exponentials, of 16 and 16. Scores less the largest:
-            "dec {left}",
-            "vbroadcastss zmm30, dword ptr [{largest}]",
-            "vmovups zmm24, [{row}]",
-            "vmovups zmm25, [{row} + 64]",
-            "vsubps zmm24, zmm24, zmm30",
-            "vsubps zmm25, zmm25, zmm30",
-            // Times log2 e, rounded; which of them are not too low.
-            "vbroadcastss zmm31, dword ptr [{constants}]",
-            "vmulps zmm26, zmm24, zmm31",
-            "vmulps zmm27, zmm25, zmm31",
-            "vbroadcastss zmm30, dword ptr [{constants} + 4]",
-            "vcmpps k1, zmm24, zmm30, 5",
-            "vcmpps k2, zmm25, zmm30, 5",
-            "vrndscaleps zmm26, zmm26, 8",
-            "vrndscaleps zmm27, zmm27, 8",
-            // What is left of them, and its polynomial.
-            "vbroadcastss zmm30, dword ptr [{constants} + 8]",
-            "vfmadd231ps zmm24, zmm26, zmm30",
-            "vfmadd231ps zmm25, zmm27, zmm30",
-            "vbroadcastss zmm31, dword ptr [{constants} + 12]",
-            "vfmadd231ps zmm24, zmm26, zmm31",
-            "vfmadd231ps zmm25, zmm27, zmm31",
-            "vbroadcastss zmm28, dword ptr [{constants} + 16]",
-            "vmovaps zmm29, zmm28",
-            "vbroadcastss zmm31, dword ptr [{constants} + 20]",
-            "vfmadd213ps zmm28, zmm24, zmm31",
-            "vfmadd213ps zmm29, zmm25, zmm31",
-            "vbroadcastss zmm30, dword ptr [{constants} + 24]",
-            "vfmadd213ps zmm28, zmm24, zmm30",
-            "vfmadd213ps zmm29, zmm25, zmm30",
-            "vbroadcastss zmm31, dword ptr [{constants} + 28]",
-            "vfmadd213ps zmm28, zmm24, zmm31",
-            "vfmadd213ps zmm29, zmm25, zmm31",
-            "vbroadcastss zmm30, dword ptr [{constants} + 32]",
-            "vfmadd213ps zmm28, zmm24, zmm30",
-            "vfmadd213ps zmm29, zmm25, zmm30",
-            "vbroadcastss zmm31, dword ptr [{constants} + 36]",
-            "vfmadd213ps zmm28, zmm24, zmm31",
-            "vfmadd213ps zmm29, zmm25, zmm31",
-            "vmulps zmm30, zmm24, zmm24",
-            "vmulps zmm31, zmm25, zmm25",
-            "vaddps zmm24, zmm24, dword ptr [{constants} + 40]{{1to16}}",
-            "vaddps zmm25, zmm25, dword ptr [{constants} + 40]{{1to16}}",
-            "vfmadd213ps zmm28, zmm30, zmm24",
-            "vfmadd213ps zmm29, zmm31, zmm25",
-            "vscalefps zmm28{{k1}}{{z}}, zmm28, zmm26",
-            "vscalefps zmm29{{k2}}{{z}}, zmm29, zmm27",
-            "vmovups [{row}], zmm28",
-            "vmovups [{row} + 64], zmm29",
-            // Every eighth, first to last.
-            "vextractf64x4 ymm24, zmm28, 1",
-            "vaddps ymm24, ymm28, ymm24",
-            "vaddps ymm24, ymm24, ymm29",
-            "vextractf64x4 ymm25, zmm29, 1",
-            "vaddps ymm24, ymm24, ymm25",
-            "vmovups [{eighths}], ymm24",
-            "add {row}, 128",
-            "add {largest}, 4",
-            "add {eighths}, 32",
-            "3:",
             "dec {steps}",
+            "dec {left}",
+            "jz 3f",
+            "test {steps}, {steps}",
             "jnz 2b",
+            "3:",
+            "test {steps}, {steps}",
+            "jz 5f",
+            "4:",
+            step_asking!("{keys} + 0", "{keys} + 1024", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0"),
+            step_asking!("{keys} + 128", "{keys} + 1152", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
+            step_asking!("{keys} + 256", "{keys} + 1280", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
+            step_asking!("{keys} + 384", "{keys} + 1408", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
+            "add {keys}, 512",
+            "add {a}, 16",
+            "add {b}, 16",
+            "add {c}, 16",
+            "dec {steps}",
+            "jnz 4b",
+            "5:",
             "vmovups [{scores} + 0], zmm0",
             "vmovups [{scores} + 64], zmm1",
             "vmovups [{scores} + 128], zmm2",
@@ -307,7 +354,7 @@ pub unsafe fn scores(
 /// # Safety
 /// All of it exists, 16 shrinks a block, and a block at least; nobody else touches the sums; the processor has AVX-512.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl")]
 pub unsafe fn values(
     values: *const f32,
     dim: usize,
@@ -382,11 +429,12 @@ pub unsafe fn values(
             "vmulps zmm23, zmm23, zmm27",
             "mov {steps:e}, 8",
             "3:",
-            step!("{values}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "0"),
-            step!("{values} + {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "4"),
-            step!("{values} + 2 * {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "8"),
-            step!("{values} + {three}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "12"),
+            step_asking!("{values}", "{ahead}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "0"),
+            step_asking!("{values} + {one}", "{ahead} + {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "4"),
+            step_asking!("{values} + 2 * {one}", "{ahead} + 2 * {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "8"),
+            step_asking!("{values} + {three}", "{ahead} + {three}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "12"),
             "lea {values}, [{values} + 4 * {one}]",
+            "lea {ahead}, [{ahead} + 4 * {one}]",
             "add {weights}, 16",
             "dec {steps:e}",
             "jnz 3b",
@@ -419,6 +467,7 @@ pub unsafe fn values(
             "vmovups [{c} + {three}], zmm22",
             "vmovups [{c} + {three} + 64], zmm23",
             values = inout(reg) values => _,
+            ahead = inout(reg) values.wrapping_add(8 * dim) => _,
             weights = inout(reg) weights => _,
             shrinks = inout(reg) shrinks => _,
             steps = out(reg) _,

@@ -55,6 +55,8 @@ pub trait Register: Copy {
     unsafe fn load(floats: *const f32) -> Self::Floats;
     /// Writes them, at a multiple of their size.
     unsafe fn store(values: Self::Floats, floats: *mut f32);
+    /// Writes them anywhere.
+    unsafe fn write(values: Self::Floats, floats: *mut f32);
     unsafe fn halves(halves: *const u8) -> Self::Floats;
     unsafe fn brain_halves(halves: *const u8) -> Self::Floats;
     /// Floats of 8 bits (e4m3) as `F8` says.
@@ -148,6 +150,9 @@ register! {
     fn of_floats(value: f32) -> __m256 { _mm256_set1_ps(value) }
     fn load(floats: *const f32) -> __m256 { _mm256_loadu_ps(floats.add(Self::FIRST)) }
     fn store(values: __m256, floats: *mut f32) { _mm256_store_ps(floats.add(Self::FIRST), values) }
+    fn write(values: __m256, floats: *mut f32) {
+        _mm256_storeu_ps(floats.add(Self::FIRST), values)
+    }
     fn halves(halves: *const u8) -> __m256 {
         _mm256_cvtph_ps(_mm_loadu_si128(halves.add(2 * Self::FIRST).cast()))
     }
@@ -223,6 +228,7 @@ register! {
     fn of_floats(value: f32) -> __m512 { _mm512_set1_ps(value) }
     fn load(floats: *const f32) -> __m512 { _mm512_loadu_ps(floats) }
     fn store(values: __m512, floats: *mut f32) { _mm512_store_ps(floats, values) }
+    fn write(values: __m512, floats: *mut f32) { _mm512_storeu_ps(floats, values) }
     fn halves(halves: *const u8) -> __m512 {
         _mm512_cvtph_ps(_mm256_loadu_si256(halves.cast()))
     }
@@ -268,6 +274,9 @@ pub trait Panel {
     unsafe fn load(p: *const f32) -> Self::Floats;
     /// Writes them, at a multiple of 64.
     unsafe fn store(values: Self::Floats, p: *mut f32);
+    /// Writes them anywhere.
+    unsafe fn write(values: Self::Floats, p: *mut f32);
+    unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn times(values: Self::Floats, by: f32) -> Self::Floats;
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
@@ -310,6 +319,13 @@ panel! {
         Eight::<0>::store(values[0], p);
         Eight::<1>::store(values[1], p);
     }
+    fn write(values: [__m256; 2], p: *mut f32) {
+        Eight::<0>::write(values[0], p);
+        Eight::<1>::write(values[1], p);
+    }
+    fn add(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])]
+    }
     fn times(values: [__m256; 2], by: f32) -> [__m256; 2] {
         let by = _mm256_set1_ps(by);
         [_mm256_mul_ps(values[0], by), _mm256_mul_ps(values[1], by)]
@@ -330,6 +346,8 @@ panel! {
     fn zeros() -> __m512 { _mm512_setzero_ps() }
     fn load(p: *const f32) -> __m512 { Sixteen::load(p) }
     fn store(values: __m512, p: *mut f32) { Sixteen::store(values, p) }
+    fn write(values: __m512, p: *mut f32) { Sixteen::write(values, p) }
+    fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
     fn times(values: __m512, by: f32) -> __m512 { _mm512_mul_ps(values, _mm512_set1_ps(by)) }
     fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
     fn mul_add_one(a: __m512, b: f32, c: __m512) -> __m512 {
