@@ -2,11 +2,11 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod first_cache;
+mod asking;
 #[cfg(target_arch = "x86_64")]
 mod pipes;
 
-pub use first_cache::has_large_first_cache;
+pub use asking::asks_far;
 #[cfg(target_arch = "x86_64")]
 pub use pipes::adds_beside_products;
 use std::fmt;
@@ -37,6 +37,14 @@ pub enum Isa {
     /// The same with products of 2 x 8 matrices of bytes (Apple's from M2 on).
     #[cfg(target_arch = "aarch64")]
     NeonI8mm,
+}
+
+/// Whether the processor was made by whom its twelve letters say.
+#[cfg(target_arch = "x86_64")]
+fn is_of(maker: &[u8; 12]) -> bool {
+    let about = std::arch::x86_64::__cpuid(0);
+    let name = [about.ebx, about.edx, about.ecx].map(u32::to_le_bytes);
+    name.as_flattened() == maker
 }
 
 /// See [`Isa::product_loop`].

@@ -4,7 +4,7 @@
 //! 32 tokens: keys as `[width][32]` and values as `[32][width]`, so that attention reads both along full registers
 //! without adding across lanes.
 
-use crate::isa::has_large_first_cache;
+use crate::isa::asks_far;
 use crate::memory::AlignedBytes;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -115,7 +115,7 @@ impl KvPool {
             page_bytes: layout.page_bytes,
             pages,
             groups,
-            asks_near: has_large_first_cache(),
+            asks_near: asks_far(),
         })
     }
 

@@ -4,7 +4,5 @@
 /// only add. Intel's pipes for 512 bits do both, so that an addition takes a product's place. The processor is asked, which takes
 /// long under a hypervisor: once, not in a step.
 pub fn adds_beside_products() -> bool {
-    let about = std::arch::x86_64::__cpuid(0);
-    let name = [about.ebx, about.edx, about.ecx].map(u32::to_le_bytes);
-    name.as_flattened() == b"AuthenticAMD"
+    super::is_of(b"AuthenticAMD")
 }

@@ -16,7 +16,7 @@ mod unpack;
 
 use self::unpack::Unpack;
 use super::{Input, Linear};
-use crate::isa::{Isa, has_large_first_cache};
+use crate::isa::{Isa, asks_far};
 use crate::kernels::activations::{QuantizedBlock, QuantizedRows};
 use crate::memory::Rows;
 use crate::pack::layout::{F8, with_layout};
@@ -51,7 +51,7 @@ impl Room {
             wide: WidePanel::new()?,
             tiles: TileRoom::new()?,
             split: SplitRow::new(columns)?,
-            asks_far: has_large_first_cache(),
+            asks_far: asks_far(),
         })
     }
 

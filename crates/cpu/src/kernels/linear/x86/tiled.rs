@@ -431,10 +431,11 @@ unsafe fn all_tiles<T: Tile, const OFFSETS: usize, const SCALES_GROUPS: bool, co
                 row += $m;
             };
         }
-        while T::ROWS == 12 && row + 12 <= rows.end {
+        // Sixteen are two of eight: four rows alone wait for their sums.
+        while T::ROWS == 12 && row + 12 <= rows.end && row + 16 != rows.end {
             tile!(12);
         }
-        if T::ROWS == 12 && row + 8 <= rows.end {
+        while T::ROWS == 12 && row + 8 <= rows.end {
             tile!(8);
         }
         while T::ROWS == 6 && row + 6 <= rows.end {
