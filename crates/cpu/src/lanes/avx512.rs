@@ -5,12 +5,27 @@
     reason = "iterator adapters are compiled without the kernels' instructions and may stay calls"
 )]
 
-use super::{Floats, Steps};
+use super::x86::X86;
+use super::{Avx512, Floats, Steps};
 use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Sixteen(pub __m512);
+
+impl Sixteen {
+    #[inline(always)]
+    pub fn halves(self) -> [Avx512; 2] {
+        // SAFETY: chosen where the processor has AVX-512.
+        unsafe {
+            let high = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self.0));
+            [
+                X86(_mm512_castps512_ps256(self.0)),
+                X86(_mm256_castpd_ps(high)),
+            ]
+        }
+    }
+}
 
 // SAFETY: for every block below: chosen where the processor has AVX-512, see `Floats`.
 impl Floats for Sixteen {

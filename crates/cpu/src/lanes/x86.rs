@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 /// A register of AVX2, where there are `N` of them.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct X86<const N: usize>(__m256);
+pub struct X86<const N: usize>(pub(super) __m256);
 
 pub type Avx2 = X86<16>;
 /// The same instructions: AVX-512 has twice as many registers. Where all the time goes, they are twice as wide: some processors

@@ -15,9 +15,7 @@ mod products;
 use self::products::{Beside, scores, values};
 use super::PARTITION;
 use super::bias::{BiasRows, NO_BIAS};
-use super::block::{
-    Block, NOTHING, Softmaxes, Widened, add_values_seen, amend, eighths, exponentials,
-};
+use super::block::{Block, NOTHING, Softmaxes, Widened, add_values_seen, amend};
 use super::sight::Sight;
 use crate::kernels::exp::exp_of_negatives;
 use crate::kv::TOKENS;
@@ -100,8 +98,11 @@ impl Stretch<'_> {
         assert!(
             self.keys.len() >= blocks.end * self.block() && self.keys.len() == self.values.len()
         );
-        let mut sums = [Avx512::splat(0.0); 2];
         let mut largest = Sixteen::splat(NOTHING);
+        let mut sums = Sums {
+            relative_to: largest,
+            of_rows: [Avx512::splat(0.0); 2],
+        };
         let mut before = None;
         for b in blocks.clone() {
             let beside = Beside {
@@ -126,7 +127,7 @@ impl Stretch<'_> {
         add_weights(&mut sums, 0, last, room);
         // SAFETY: the caller's promise.
         unsafe {
-            softmaxes.put_rows(rows.clone(), largest, sums);
+            softmaxes.put_rows(rows.clone(), sums.relative_to, sums.of_rows);
             self.add_values(rows, blocks, out, room);
         }
     }
@@ -226,14 +227,38 @@ impl Stretch<'_> {
     }
 }
 
-/// Makes weights of the scores of a block, the first `done` rows excepted which are made already, and adds them up.
+/// Of weights so far, relative to the largest scores among them.
+struct Sums {
+    relative_to: Sixteen,
+    of_rows: [Avx512; 2],
+}
+
+/// Makes weights of the scores of a block, the first `done` rows excepted which are made already, and adds them up. What sums shrink by
+/// is found here, while the largest scores of the next block are: one after the other, they would be one long wait.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_weights(sums: &mut [Avx512; 2], done: usize, block: usize, room: &mut Room) {
+fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
+    // SAFETY: sixteen values each.
+    unsafe {
+        let largest = Sixteen::load(room.largest[block].as_ptr());
+        let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
+        shrink.store(room.shrinks[block].as_mut_ptr());
+        sums.relative_to = largest;
+    }
     for row in done..ROWS {
-        let weights = &mut room.weights[block][row];
-        exponentials::<Sixteen>(weights, room.largest[block][row]);
-        room.eighths[row] = eighths::<Avx512>(weights).to_array();
+        let largest = Sixteen::splat(room.largest[block][row]);
+        let weights = room.weights[block][row].as_mut_ptr();
+        // SAFETY: two registers of scores, and one of eight values.
+        unsafe {
+            let first = Sixteen::load(weights).sub(largest);
+            let last = Sixteen::load(weights.add(16)).sub(largest);
+            let [first, last] = exp_of_negatives([first, last]);
+            first.store(weights);
+            last.store(weights.add(16));
+            // Not from memory: of registers just stored, the compiler moves halves value by value.
+            let ([a, b], [c, d]) = (first.halves(), last.halves());
+            a.add(b).add(c).add(d).store(room.eighths[row].as_mut_ptr());
+        }
     }
     for half in 0..2 {
         let mut all = [Avx512::splat(0.0); 8];
@@ -243,21 +268,18 @@ fn add_weights(sums: &mut [Avx512; 2], done: usize, block: usize, room: &mut Roo
         }
         // SAFETY: eight of sixteen.
         let shrink = unsafe { Avx512::load(room.shrinks[block].as_ptr().add(8 * half)) };
-        sums[half] = sums[half].mul_add(shrink, Avx512::sum_of_each(all));
+        let sum = &mut sums.of_rows[half];
+        *sum = sum.mul_add(shrink, Avx512::sum_of_each(all));
     }
 }
 
-/// The largest scores with those of a block, kept with what sums shrink by.
+/// The largest scores with those of a block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn add_largest(before: Sixteen, block: usize, room: &mut Room) -> Sixteen {
     let largest = largest_of_each(&room.weights[block]).larger(before);
-    let [shrink] = exp_of_negatives([before.sub(largest)]);
-    // SAFETY: sixteen values each.
-    unsafe {
-        largest.store(room.largest[block].as_mut_ptr());
-        shrink.store(room.shrinks[block].as_mut_ptr());
-    }
+    // SAFETY: sixteen values.
+    unsafe { largest.store(room.largest[block].as_mut_ptr()) };
     largest
 }
 

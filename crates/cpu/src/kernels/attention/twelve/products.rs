@@ -55,12 +55,7 @@ macro_rules! step {
             "vmovups zmm25, [",
             $elements,
             " + 64]\n",
-            row!(
-                concat!($a, " + ", $offset),
-                "zmm0",
-                "zmm1",
-                $beside0
-            ),
+            row!(concat!($a, " + ", $offset), "zmm0", "zmm1", $beside0),
             row!(
                 concat!($a, " + ", $one, " + ", $offset),
                 "zmm2",
@@ -79,12 +74,7 @@ macro_rules! step {
                 "zmm7",
                 $beside3
             ),
-            row!(
-                concat!($b, " + ", $offset),
-                "zmm8",
-                "zmm9",
-                $beside4
-            ),
+            row!(concat!($b, " + ", $offset), "zmm8", "zmm9", $beside4),
             row!(
                 concat!($b, " + ", $one, " + ", $offset),
                 "zmm10",
@@ -103,12 +93,7 @@ macro_rules! step {
                 "zmm15",
                 $beside7
             ),
-            row!(
-                concat!($c, " + ", $offset),
-                "zmm16",
-                "zmm17",
-                $beside8
-            ),
+            row!(concat!($c, " + ", $offset), "zmm16", "zmm17", $beside8),
             row!(
                 concat!($c, " + ", $one, " + ", $offset),
                 "zmm18",
