@@ -21,8 +21,10 @@ use self::sight::Sight;
 use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::Avx512;
 use crate::lanes::{Floats, Lanes};
-use crate::memory::{AlignedSingles, Rows};
+use crate::memory::{ALIGNMENT, AlignedSingles, Rows};
 use mettle_plan::{BlockId, KvElement};
 use std::ops::Range;
 
@@ -363,6 +365,23 @@ impl Attention<'_> {
         }
     }
 
+    /// Asks for the share of one group of rows in the blocks of the partition from `start` on, which is computed next.
+    #[cfg(target_arch = "x86_64")]
+    fn ask_for_blocks(&self, tile: QueryTile<'_>, start: usize, group: usize, groups: usize) {
+        let bytes = TOKENS * self.head_dim * self.pool.element(self.of.kv.group).bytes();
+        for plane in (group..2 * PARTITION / TOKENS).step_by(groups) {
+            let position = start + plane / 2 * TOKENS;
+            if position >= tile.context {
+                return;
+            }
+            let (keys, values) = self.block_at(tile, position);
+            let from = if plane % 2 == 0 { keys } else { values };
+            for line in (0..bytes).step_by(ALIGNMENT) {
+                Avx512::prefetch(from.wrapping_add(line));
+            }
+        }
+    }
+
     /// The same twelve rows after twelve, added to the partitions before.
     ///
     /// # Safety
@@ -376,7 +395,6 @@ impl Attention<'_> {
         scratch: &mut Scratch,
     ) {
         let (rows, dim, sight) = (self.rows(tile), self.head_dim, self.sight(tile));
-        scratch.start_partition(rows, dim);
         let element = self.pool.element(self.of.kv.group);
         let count = positions.len().div_ceil(TOKENS) * TOKENS * dim;
         for (i, position) in positions.clone().step_by(TOKENS).enumerate() {
@@ -395,6 +413,12 @@ impl Attention<'_> {
         }
         for first in (0..rows).step_by(twelve::ROWS) {
             let group = first..rows.min(first + twelve::ROWS);
+            self.ask_for_blocks(
+                tile,
+                positions.end,
+                first / twelve::ROWS,
+                rows.div_ceil(twelve::ROWS),
+            );
             let stretch = twelve::Stretch {
                 keys: &scratch.keys[..count],
                 values: &scratch.values[..count],
@@ -406,11 +430,11 @@ impl Attention<'_> {
             };
             let all = first * dim..(first + twelve::ROWS) * dim;
             let queries = scratch.queries[all.clone()].as_ptr();
-            let out = scratch.partition_out[all].as_mut_ptr();
-            let (softmaxes, room) = (&mut scratch.partition, &mut scratch.twelve);
+            let part = scratch.partition_out[..twelve::ROWS * dim].as_mut_ptr();
+            let out = scratch.total_out[all].as_mut_ptr();
+            let (totals, room) = (&mut scratch.total, &mut scratch.twelve);
             // SAFETY: twelve rows of each, of this thread; the caller's promise.
-            unsafe { stretch.add(group.clone(), queries, softmaxes, out, room) };
-            combine_rows(isa, dim, group, scratch);
+            unsafe { stretch.add(group, queries, part, totals, out, room) };
         }
     }
 }

@@ -51,18 +51,26 @@ impl Softmaxes {
         self.sum[row] = softmax.sum;
     }
 
-    /// Of up to 16 rows.
+    /// The largest scores and the sums of up to 16 rows.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn put_rows<F: Floats, L: Lanes>(&mut self, rows: Range<usize>, largest: F, sums: [L; 2]) {
+    pub fn get_rows<F: Floats>(&self, first: usize) -> [F; 2] {
+        const { assert!(F::WIDTH <= ROOM) };
+        assert!(first + ROOM <= self.largest.len() && first + ROOM <= self.sum.len());
+        // SAFETY: as many values of each are there.
+        [&self.largest, &self.sum].map(|of_rows| unsafe { F::load(of_rows.as_ptr().add(first)) })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn put_rows<F: Floats>(&mut self, rows: Range<usize>, [largest, sum]: [F; 2]) {
         const { assert!(F::WIDTH == 16) };
-        let (mut all, [first, last]) = ([0.0; 16], sums.map(L::to_array));
-        // SAFETY: room for sixteen.
-        unsafe { largest.store(all.as_mut_ptr()) };
-        self.largest[rows.clone()].copy_from_slice(&all[..rows.len()]);
-        all[..8].copy_from_slice(&first);
-        all[8..].copy_from_slice(&last);
-        self.sum[rows.clone()].copy_from_slice(&all[..rows.len()]);
+        for (all, of_rows) in [(largest, &mut self.largest), (sum, &mut self.sum)] {
+            let mut values = [0.0; 16];
+            // SAFETY: room for sixteen.
+            unsafe { all.store(values.as_mut_ptr()) };
+            of_rows[rows.clone()].copy_from_slice(&values[..rows.len()]);
+        }
     }
 
     pub fn bytes(&self) -> usize {

@@ -79,17 +79,18 @@ pub struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// Takes some rows through the blocks, into softmaxes and sums where nothing was added yet. There is room for twelve.
+    /// Takes some rows through the blocks and adds the result to the partitions before, whose softmaxes and sums are `totals` and `out`.
     ///
     /// # Safety
-    /// There are twelve rows of `dim` values from `queries` and `out` on, of which `rows` count; nobody else touches `out`; the processor
-    /// has AVX-512.
+    /// There are twelve rows of `dim` values from `queries`, `part` and `out` on, of which `rows` count; nobody else touches `part` and
+    /// `out`; the processor has AVX-512.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     pub unsafe fn add(
         &self,
         rows: Range<usize>,
         queries: *const f32,
-        softmaxes: &mut Softmaxes,
+        part: *mut f32,
+        totals: &mut Softmaxes,
         out: *mut f32,
         room: &mut Room,
     ) {
@@ -127,8 +128,9 @@ impl Stretch<'_> {
         add_weights(&mut sums, 0, last, room);
         // SAFETY: the caller's promise.
         unsafe {
-            softmaxes.put_rows(rows.clone(), sums.relative_to, sums.of_rows);
-            self.add_values(rows, blocks, out, room);
+            std::ptr::write_bytes(part, 0, ROWS * self.dim);
+            self.add_values(rows.clone(), blocks, part, room);
+            sums.add_to(rows, part, totals, out, self.dim);
         }
     }
 
@@ -231,6 +233,50 @@ impl Stretch<'_> {
 struct Sums {
     relative_to: Sixteen,
     of_rows: [Avx512; 2],
+}
+
+impl Sums {
+    /// Adds the partition to those before it, as [`super::block::combine`] does.
+    ///
+    /// # Safety
+    /// As for [`Stretch::add`].
+    #[inline(always)]
+    unsafe fn add_to(
+        &self,
+        rows: Range<usize>,
+        part: *const f32,
+        totals: &mut Softmaxes,
+        out: *mut f32,
+        dim: usize,
+    ) {
+        let mut largest = [0.0; 16];
+        let mut factors = [[0.0; 16]; 2];
+        let [before, before_sum] = totals.get_rows::<Sixteen>(rows.start);
+        let sum = Sixteen::of_halves(self.of_rows);
+        let together = self.relative_to.larger(before);
+        let shrinks = exp_of_negatives([before.sub(together), self.relative_to.sub(together)]);
+        let sum = sum.mul_add(shrinks[1], before_sum.mul(shrinks[0]));
+        totals.put_rows(rows.clone(), [together, sum]);
+        // SAFETY: sixteen values each; the caller's promise.
+        unsafe {
+            self.relative_to.store(largest.as_mut_ptr());
+            for i in 0..2 {
+                shrinks[i].store(factors[i].as_mut_ptr());
+            }
+            for row in 0..rows.len() {
+                // Nothing was seen.
+                if largest[row] == NOTHING {
+                    continue;
+                }
+                let [before, now] = [0, 1].map(|i| Sixteen::splat(factors[i][row]));
+                for column in (row * dim..(row + 1) * dim).step_by(16) {
+                    let total = Sixteen::load(out.add(column)).mul(before);
+                    let total = Sixteen::load(part.add(column)).mul_add(now, total);
+                    total.store(out.add(column));
+                }
+            }
+        }
+    }
 }
 
 /// Makes weights of the scores of a block, the first `done` rows excepted which are made already, and adds them up. What sums shrink by
