@@ -88,6 +88,9 @@ pub struct Scratch {
     total_out: AlignedSingles,
     #[cfg(target_arch = "x86_64")]
     twelve: Box<twelve::Room>,
+    /// Whether widening takes no time beside products: then halves are not widened before.
+    #[cfg(target_arch = "x86_64")]
+    multiplies_halves: bool,
 }
 
 impl Scratch {
@@ -104,6 +107,8 @@ impl Scratch {
             total_out: AlignedSingles::zeroed(rows * head_dim),
             #[cfg(target_arch = "x86_64")]
             twelve: Box::new(twelve::Room::EMPTY),
+            #[cfg(target_arch = "x86_64")]
+            multiplies_halves: crate::isa::adds_beside_products(),
         }
     }
 
@@ -395,21 +400,32 @@ impl Attention<'_> {
         scratch: &mut Scratch,
     ) {
         let (rows, dim, sight) = (self.rows(tile), self.head_dim, self.sight(tile));
-        let element = self.pool.element(self.of.kv.group);
-        let count = positions.len().div_ceil(TOKENS) * TOKENS * dim;
+        let mut stretch = twelve::Stretch {
+            keys: [std::ptr::null(); twelve::BLOCKS],
+            values: [std::ptr::null(); twelve::BLOCKS],
+            element: self.pool.element(self.of.kv.group),
+            count: positions.len().div_ceil(TOKENS),
+            start: positions.start,
+            dim,
+            sight,
+            softcap: self.softcap,
+            bias: self.bias,
+        };
         for (i, position) in positions.clone().step_by(TOKENS).enumerate() {
-            let (keys, values) = self.block_at(tile, position);
-            let block = i * TOKENS * dim..(i + 1) * TOKENS * dim;
-            let keys = Stored {
-                element,
-                from: keys,
-            };
-            let values = Stored {
-                element,
-                from: values,
-            };
-            widened(isa, keys, &mut scratch.keys[block.clone()]);
-            widened(isa, values, &mut scratch.values[block]);
+            (stretch.keys[i], stretch.values[i]) = self.block_at(tile, position);
+        }
+        if stretch.element == KvElement::F16 && !scratch.multiplies_halves {
+            stretch.element = KvElement::F32;
+            for i in 0..stretch.count {
+                let block = i * TOKENS * dim..(i + 1) * TOKENS * dim;
+                for (from, to) in [
+                    (&mut stretch.keys[i], &mut scratch.keys[block.clone()]),
+                    (&mut stretch.values[i], &mut scratch.values[block]),
+                ] {
+                    widened(isa, Stored(*from), to);
+                    *from = to.as_ptr().cast();
+                }
+            }
         }
         for first in (0..rows).step_by(twelve::ROWS) {
             let group = first..rows.min(first + twelve::ROWS);
@@ -419,15 +435,6 @@ impl Attention<'_> {
                 first / twelve::ROWS,
                 rows.div_ceil(twelve::ROWS),
             );
-            let stretch = twelve::Stretch {
-                keys: &scratch.keys[..count],
-                values: &scratch.values[..count],
-                start: positions.start,
-                dim,
-                sight,
-                softcap: self.softcap,
-                bias: self.bias,
-            };
             let all = first * dim..(first + twelve::ROWS) * dim;
             let queries = scratch.queries[all.clone()].as_ptr();
             let part = scratch.partition_out[..twelve::ROWS * dim].as_mut_ptr();
@@ -490,26 +497,16 @@ for_each_isa! {
     }
 }
 
-/// A block's keys, or its values: `dim` x 32 elements, of which whoever makes one says that they are there.
+/// A block's keys, or its values: `dim` x 32 halves, of which whoever makes one says that they are there.
 #[cfg(target_arch = "x86_64")]
-struct Stored {
-    element: KvElement,
-    from: *const u8,
-}
+struct Stored(*const u8);
 
 for_each_isa! {
     /// All elements, as singles.
     #[cfg(target_arch = "x86_64")]
     fn widened<L>(block: Stored, singles: &mut [f32]) {
         // SAFETY: a block has as many elements, a multiple of 32.
-        unsafe {
-            match block.element {
-                KvElement::F16 => widen::<L::Wide>(block.from.cast(), singles),
-                KvElement::F32 => {
-                    std::ptr::copy_nonoverlapping(block.from.cast(), singles.as_mut_ptr(), singles.len());
-                }
-            }
-        }
+        unsafe { widen::<L::Wide>(block.0.cast(), singles) };
     }
 }
 

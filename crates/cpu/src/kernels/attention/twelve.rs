@@ -12,14 +12,15 @@
 
 mod products;
 
-use self::products::{Beside, scores, values};
+use self::products::{Beside, halves, singles};
 use super::PARTITION;
 use super::bias::{BiasRows, NO_BIAS};
-use super::block::{Block, NOTHING, Softmaxes, Widened, add_values_seen, amend};
+use super::block::{Block, Element, Halves, NOTHING, Softmaxes, Widened, add_values_seen, amend};
 use super::sight::Sight;
 use crate::kernels::exp::exp_of_negatives;
 use crate::kv::TOKENS;
 use crate::lanes::{Avx512, Floats, Lanes, Sixteen};
+use mettle_plan::KvElement;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -36,7 +37,7 @@ pub fn pays(tokens: usize, rows: usize, dim: usize) -> bool {
     tokens > 1 && more <= rows / 8 && dim.is_multiple_of(COLUMNS)
 }
 
-const BLOCKS: usize = PARTITION / TOKENS;
+pub const BLOCKS: usize = PARTITION / TOKENS;
 
 /// A value of each row, and what is left of a register.
 type OfRows = [f32; 16];
@@ -62,13 +63,15 @@ impl Room {
     };
 }
 
-/// Blocks of one partition, one behind the other.
+/// Neighbouring blocks of one partition.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// `[dim][32]` each.
-    pub keys: &'a [f32],
+    pub keys: [*const u8; BLOCKS],
     /// `[32][dim]` each.
-    pub values: &'a [f32],
+    pub values: [*const u8; BLOCKS],
+    pub element: KvElement,
+    pub count: usize,
     /// Position of the first.
     pub start: usize,
     /// Of heads: a multiple of [`COLUMNS`].
@@ -82,8 +85,8 @@ impl Stretch<'_> {
     /// Takes some rows through the blocks and adds the result to the partitions before, whose softmaxes and sums are `totals` and `out`.
     ///
     /// # Safety
-    /// There are twelve rows of `dim` values from `queries`, `part` and `out` on, of which `rows` count; nobody else touches `part` and
-    /// `out`; the processor has AVX-512.
+    /// The blocks exist. There are twelve rows of `dim` values from `queries`, `part` and `out` on, of which `rows` count; nobody else
+    /// touches `part` and `out`; the processor has AVX-512.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     pub unsafe fn add(
         &self,
@@ -95,10 +98,7 @@ impl Stretch<'_> {
         room: &mut Room,
     ) {
         let blocks = self.blocks_seen(rows.clone());
-        assert!(rows.len() <= ROWS && blocks.len() <= BLOCKS);
-        assert!(
-            self.keys.len() >= blocks.end * self.block() && self.keys.len() == self.values.len()
-        );
+        assert!(rows.len() <= ROWS && blocks.end <= BLOCKS);
         let mut largest = Sixteen::splat(NOTHING);
         let mut sums = Sums {
             relative_to: largest,
@@ -112,10 +112,18 @@ impl Stretch<'_> {
                 eighths: room.eighths.as_mut_ptr(),
                 rows: if before.is_some() { ROWS } else { 0 },
             };
-            // SAFETY: the caller's promise; blocks were checked to be there.
+            let (keys, dim) = (self.keys[b], self.dim);
+            let next = match b + 1 < blocks.end {
+                true => self.keys[b + 1],
+                false => self.values[blocks.start],
+            };
+            let scores = &mut room.weights[b];
+            // SAFETY: the caller's promise.
             let left = unsafe {
-                let keys = self.keys.as_ptr().add(b * self.block());
-                scores(queries, self.dim, keys, beside, &mut room.weights[b])
+                match self.element {
+                    KvElement::F16 => halves::scores(queries, dim, keys, next, beside, scores),
+                    KvElement::F32 => singles::scores(queries, dim, keys, next, beside, scores),
+                }
             };
             if let Some(before) = before {
                 add_weights(&mut sums, ROWS - left, before, room);
@@ -134,11 +142,6 @@ impl Stretch<'_> {
         }
     }
 
-    /// Elements of a block.
-    fn block(&self) -> usize {
-        TOKENS * self.dim
-    }
-
     fn position(&self, block: usize) -> usize {
         self.start + block * TOKENS
     }
@@ -146,9 +149,12 @@ impl Stretch<'_> {
     /// The blocks that some of the rows see a token of.
     fn blocks_seen(&self, rows: Range<usize>) -> Range<usize> {
         let Range { start, end } = self.sight.positions(rows);
-        let count = self.keys.len() / self.block();
         let first = start.saturating_sub(self.start) / TOKENS;
-        first..end.saturating_sub(self.start).div_ceil(TOKENS).min(count)
+        first
+            ..end
+                .saturating_sub(self.start)
+                .div_ceil(TOKENS)
+                .min(self.count)
     }
 
     /// What is not a product of queries and keys.
@@ -200,32 +206,71 @@ impl Stretch<'_> {
             while next < blocks.end && self.sight.sees_all(rows.clone(), self.position(next)) {
                 next += 1;
             }
-            let from = self.values.as_ptr().wrapping_add(first * self.block());
             // SAFETY: the caller's promise.
             unsafe {
                 if next > first {
                     for column in (0..self.dim).step_by(COLUMNS) {
-                        values(
-                            from.add(column),
-                            self.dim,
-                            room.weights[first..next].as_ptr(),
-                            room.shrinks[first..next].as_ptr(),
-                            next - first,
-                            out.add(column),
-                        );
+                        self.add_columns(column, first..next, out, room);
                     }
                 } else {
-                    // Only its values are read.
-                    let from = from.cast();
-                    let block = Block::<Widened>::new(from, from, [from; 2], false, self.dim);
-                    let shrinks = room.shrinks[first].first_chunk().expect("twelve and more");
-                    let visible = self.visible(rows.clone(), first);
-                    let weights = &room.weights[first];
-                    add_values_seen::<Avx512, _, ROWS>(&block, weights, &visible, *shrinks, out);
+                    match self.element {
+                        KvElement::F16 => {
+                            self.add_values_seen::<Halves>(rows.clone(), first, out, room)
+                        }
+                        KvElement::F32 => {
+                            self.add_values_seen::<Widened>(rows.clone(), first, out, room)
+                        }
+                    }
                     next += 1;
                 }
             }
         }
+    }
+
+    /// Some columns of blocks that all rows see.
+    ///
+    /// # Safety
+    /// As for `add_values`.
+    #[inline(always)]
+    unsafe fn add_columns(&self, column: usize, blocks: Range<usize>, out: *mut f32, room: &Room) {
+        let offset = column * self.element.bytes();
+        let mut from = [self.values[blocks.start].wrapping_add(offset); BLOCKS + 1];
+        for i in 0..blocks.len() {
+            from[i] = self.values[blocks.start + i].wrapping_add(offset);
+        }
+        let (dim, count, from) = (self.dim, blocks.len(), from.as_ptr());
+        let weights = room.weights[blocks.clone()].as_ptr();
+        let shrinks = room.shrinks[blocks].as_ptr();
+        // SAFETY: the caller's promise; what is read next is only asked for.
+        unsafe {
+            let out = out.add(column);
+            match self.element {
+                KvElement::F16 => halves::values(from, dim, weights, shrinks, count, out),
+                KvElement::F32 => singles::values(from, dim, weights, shrinks, count, out),
+            }
+        }
+    }
+
+    /// Of a block what each row sees.
+    ///
+    /// # Safety
+    /// As for `add_values`; its elements are `E`s.
+    #[inline(always)]
+    unsafe fn add_values_seen<E: Element>(
+        &self,
+        rows: Range<usize>,
+        block: usize,
+        out: *mut f32,
+        room: &Room,
+    ) {
+        // Only its values are read.
+        let from = self.values[block];
+        let values = Block::<E>::new(from, from, [from; 2], false, self.dim);
+        let shrinks = room.shrinks[block].first_chunk().expect("twelve and more");
+        let visible = self.visible(rows, block);
+        let weights = &room.weights[block];
+        // SAFETY: the caller's promise.
+        unsafe { add_values_seen::<Avx512, _, ROWS>(&values, weights, &visible, *shrinks, out) };
     }
 }
 

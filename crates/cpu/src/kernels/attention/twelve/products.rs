@@ -40,21 +40,71 @@ macro_rules! row {
     };
 }
 
+/// A step's two registers of elements, singles or halves.
+macro_rules! load {
+    (singles, $elements:expr) => {
+        concat!(
+            "vmovups zmm24, [",
+            $elements,
+            "]\nvmovups zmm25, [",
+            $elements,
+            " + 64]\n"
+        )
+    };
+    (halves, $elements:expr) => {
+        concat!(
+            "vcvtph2ps zmm24, ymmword ptr [",
+            $elements,
+            "]\nvcvtph2ps zmm25, ymmword ptr [",
+            $elements,
+            " + 32]\n"
+        )
+    };
+}
+
+/// Asks for the lines of cache that a step's elements fill.
+macro_rules! ask {
+    (singles, $elements:expr) => {
+        concat!(
+            "prefetcht0 [",
+            $elements,
+            "]\nprefetcht0 [",
+            $elements,
+            " + 64]\n"
+        )
+    };
+    (halves, $elements:expr) => {
+        concat!("prefetcht0 [", $elements, "]\n")
+    };
+}
+
+/// Bytes of an element.
+macro_rules! bytes {
+    (singles) => {
+        "4"
+    };
+    (halves) => {
+        "2"
+    };
+}
+
+/// Where a step's elements are, 32 a step.
+macro_rules! key {
+    ($kind:ident, $from:literal, $step:literal) => {
+        concat!($from, " + 32 * ", $step, " * ", bytes!($kind))
+    };
+}
+
 /// One step of all rows: where its elements are, each row's factor, four rows from each of three places, `$one`, `$two` and `$three`
 /// on, and what is done beside each row.
 macro_rules! step {
     (
-        $elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal;
+        $kind:ident, $elements:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal;
         $beside0:expr, $beside1:expr, $beside2:expr, $beside3:expr, $beside4:expr, $beside5:expr,
         $beside6:expr, $beside7:expr, $beside8:expr, $beside9:expr, $beside10:expr, $beside11:expr
     ) => {
         concat!(
-            "vmovups zmm24, [",
-            $elements,
-            "]\n",
-            "vmovups zmm25, [",
-            $elements,
-            " + 64]\n",
+            load!($kind, $elements),
             row!(concat!($a, " + ", $offset), "zmm0", "zmm1", $beside0),
             row!(
                 concat!($a, " + ", $one, " + ", $offset),
@@ -116,13 +166,12 @@ macro_rules! step {
     };
 }
 
-/// A step beside which the lines of cache that are needed eight steps later are asked for.
+/// A step beside which elements that are needed later are asked for.
 macro_rules! step_asking {
-    ($elements:expr, $ahead:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
+    ($kind:ident, $elements:expr, $later:expr, $a:literal $b:literal $c:literal, $one:literal, $two:literal, $three:literal, $offset:literal) => {
         step!(
-            $elements, $a $b $c, $one, $two, $three, $offset;
-            concat!("prefetcht0 [", $ahead, "]"), "", "", "", "", "",
-            concat!("prefetcht0 [", $ahead, " + 64]"), "", "", "", "", ""
+            $kind, $elements, $a $b $c, $one, $two, $three, $offset;
+            ask!($kind, $later), "", "", "", "", "", "", "", "", "", "", ""
         )
     };
 }
@@ -153,8 +202,10 @@ pub struct Beside {
     pub rows: usize,
 }
 
+macro_rules! scores {
+($kind:ident) => {
 /// The scores of twelve rows of queries, `dim` values each, with a block of keys, `[dim][32]`. Beside it goes as much of `beside` as
-/// there is time for: the number of rows that are left is the result.
+/// there is time for: the number of rows that are left is the result. Then what is read `next` is asked for.
 ///
 /// # Safety
 /// All of it exists, nobody else touches what is written, `dim` is a multiple of four and not 0; the processor has AVX-512.
@@ -163,7 +214,8 @@ pub struct Beside {
 pub unsafe fn scores(
     queries: *const f32,
     dim: usize,
-    keys: *const f32,
+    keys: *const u8,
+    next: *const u8,
     beside: Beside,
     scores: *mut [[f32; TOKENS]; ROWS],
 ) -> usize {
@@ -200,57 +252,57 @@ pub unsafe fn scores(
             "2:",
             // One row's exponentials, of 16 and 16: scores less the largest, times log2 e, rounded; which of them are not too low.
             step!(
-                "{keys} + 0", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0";
+                $kind, key!($kind, "{keys}", "0"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0";
                 "vbroadcastss zmm31, dword ptr [{largest}]\nvmovups zmm27, [{row}]",
                 "vmovups zmm28, [{row} + 64]",
                 "vsubps zmm27, zmm27, zmm31",
                 "vsubps zmm28, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants}]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants}]",
                 "vmulps zmm29, zmm27, zmm31",
                 "vmulps zmm30, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 4]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 4]",
                 "vcmpps k1, zmm27, zmm31, 5\nvcmpps k2, zmm28, zmm31, 5",
                 "vrndscaleps zmm29, zmm29, 8",
                 "vrndscaleps zmm30, zmm30, 8",
-                "vbroadcastss zmm31, dword ptr [{constants} + 8]"
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 8]"
             ),
             // What is left of them; the rounded ones wait in the row's place.
             step!(
-                "{keys} + 128", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4";
+                $kind, key!($kind, "{keys}", "1"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4";
                 "vfmadd231ps zmm27, zmm29, zmm31",
                 "vfmadd231ps zmm28, zmm30, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 12]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 12]",
                 "vfmadd231ps zmm27, zmm29, zmm31",
                 "vfmadd231ps zmm28, zmm30, zmm31\nvmovups [{row}], zmm29",
                 "vmovups [{row} + 64], zmm30",
-                "vbroadcastss zmm29, dword ptr [{constants} + 16]",
-                "vbroadcastss zmm30, dword ptr [{constants} + 16]",
-                "vbroadcastss zmm31, dword ptr [{constants} + 20]",
+                "vbroadcastss zmm29, dword ptr [rip + {constants} + 16]",
+                "vbroadcastss zmm30, dword ptr [rip + {constants} + 16]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 20]",
                 "vfmadd213ps zmm29, zmm27, zmm31",
                 "vfmadd213ps zmm30, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 24]"
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 24]"
             ),
             // Its polynomial.
             step!(
-                "{keys} + 256", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8";
+                $kind, key!($kind, "{keys}", "2"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8";
                 "vfmadd213ps zmm29, zmm27, zmm31\nvfmadd213ps zmm30, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 28]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 28]",
                 "vfmadd213ps zmm29, zmm27, zmm31",
                 "vfmadd213ps zmm30, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 32]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 32]",
                 "vfmadd213ps zmm29, zmm27, zmm31",
                 "vfmadd213ps zmm30, zmm28, zmm31",
-                "vbroadcastss zmm31, dword ptr [{constants} + 36]",
+                "vbroadcastss zmm31, dword ptr [rip + {constants} + 36]",
                 "vfmadd213ps zmm29, zmm27, zmm31\nvfmadd213ps zmm30, zmm28, zmm31",
                 "vmulps zmm31, zmm27, zmm27",
-                "vaddps zmm27, zmm27, dword ptr [{constants} + 40]{{1to16}}",
+                "vaddps zmm27, zmm27, dword ptr [rip + {constants} + 40]{{1to16}}",
                 "vfmadd213ps zmm29, zmm31, zmm27"
             ),
             // Raised by the rounded ones. Every eighth of a row, first to last.
             step!(
-                "{keys} + 384", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12";
+                $kind, key!($kind, "{keys}", "3"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12";
                 "vmulps zmm31, zmm28, zmm28",
-                "vaddps zmm28, zmm28, dword ptr [{constants} + 40]{{1to16}}",
+                "vaddps zmm28, zmm28, dword ptr [rip + {constants} + 40]{{1to16}}",
                 "vfmadd213ps zmm30, zmm31, zmm28",
                 "vscalefps zmm29{{k1}}{{z}}, zmm29, [{row}]",
                 "vscalefps zmm30{{k2}}{{z}}, zmm30, [{row} + 64]\nvmovups [{row}], zmm29",
@@ -265,7 +317,7 @@ pub unsafe fn scores(
             "add {row}, 128",
             "add {largest}, 4",
             "add {eighths}, 32",
-            "add {keys}, 512",
+            concat!("add {keys}, 4 * 32 * ", bytes!($kind)),
             "add {a}, 16",
             "add {b}, 16",
             "add {c}, 16",
@@ -278,11 +330,12 @@ pub unsafe fn scores(
             "test {steps}, {steps}",
             "jz 5f",
             "4:",
-            step_asking!("{keys} + 0", "{keys} + 1024", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0"),
-            step_asking!("{keys} + 128", "{keys} + 1152", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
-            step_asking!("{keys} + 256", "{keys} + 1280", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
-            step_asking!("{keys} + 384", "{keys} + 1408", "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
-            "add {keys}, 512",
+            step_asking!($kind, key!($kind, "{keys}", "0"), key!($kind, "{next}", "0"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "0"),
+            step_asking!($kind, key!($kind, "{keys}", "1"), key!($kind, "{next}", "1"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
+            step_asking!($kind, key!($kind, "{keys}", "2"), key!($kind, "{next}", "2"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
+            step_asking!($kind, key!($kind, "{keys}", "3"), key!($kind, "{next}", "3"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
+            concat!("add {keys}, 4 * 32 * ", bytes!($kind)),
+            concat!("add {next}, 4 * 32 * ", bytes!($kind)),
             "add {a}, 16",
             "add {b}, 16",
             "add {c}, 16",
@@ -314,6 +367,7 @@ pub unsafe fn scores(
             "vmovups [{scores} + 1408], zmm22",
             "vmovups [{scores} + 1472], zmm23",
             keys = inout(reg) keys => _,
+            next = inout(reg) next => _,
             a = inout(reg) queries => _,
             b = inout(reg) queries.add(4 * dim) => _,
             c = inout(reg) queries.add(8 * dim) => _,
@@ -324,7 +378,7 @@ pub unsafe fn scores(
             row = inout(reg) beside.scores => _,
             largest = inout(reg) beside.largest => _,
             eighths = inout(reg) beside.eighths => _,
-            constants = in(reg) EXPONENTIAL.as_ptr(),
+            constants = sym EXPONENTIAL,
             scores = in(reg) scores,
             out("k1") _,
             out("k2") _,
@@ -332,16 +386,21 @@ pub unsafe fn scores(
     }
     left
 }
+};
+}
 
+macro_rules! values {
+($kind:ident, $sums:literal, $two_sums:literal) => {
 /// Adds to 32 columns of twelve rows of sums, `dim` values apart, what blocks of values, `[32][dim]`, give with their weights. Before a
-/// block is added, a row's sums are multiplied with its shrink.
+/// block is added, a row's sums are multiplied with its shrink. Where the columns of each block start is listed, and after them what
+/// is read next.
 ///
 /// # Safety
 /// All of it exists, 16 shrinks a block, and a block at least; nobody else touches the sums; the processor has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub unsafe fn values(
-    values: *const f32,
+    values: *const *const u8,
     dim: usize,
     weights: *const [[f32; TOKENS]; ROWS],
     shrinks: *const [f32; 16],
@@ -353,28 +412,28 @@ pub unsafe fn values(
         asm_of_all_vectors!(
             "vmovups zmm0, [{a}]",
             "vmovups zmm1, [{a} + 64]",
-            "vmovups zmm2, [{a} + {one}]",
-            "vmovups zmm3, [{a} + {one} + 64]",
-            "vmovups zmm4, [{a} + 2 * {one}]",
-            "vmovups zmm5, [{a} + 2 * {one} + 64]",
-            "vmovups zmm6, [{a} + {three}]",
-            "vmovups zmm7, [{a} + {three} + 64]",
+            concat!("vmovups zmm2, [{a} + ", $sums, " * {one}]"),
+            concat!("vmovups zmm3, [{a} + ", $sums, " * {one} + 64]"),
+            concat!("vmovups zmm4, [{a} + ", $two_sums, " * {one}]"),
+            concat!("vmovups zmm5, [{a} + ", $two_sums, " * {one} + 64]"),
+            concat!("vmovups zmm6, [{a} + ", $sums, " * {three}]"),
+            concat!("vmovups zmm7, [{a} + ", $sums, " * {three} + 64]"),
             "vmovups zmm8, [{b}]",
             "vmovups zmm9, [{b} + 64]",
-            "vmovups zmm10, [{b} + {one}]",
-            "vmovups zmm11, [{b} + {one} + 64]",
-            "vmovups zmm12, [{b} + 2 * {one}]",
-            "vmovups zmm13, [{b} + 2 * {one} + 64]",
-            "vmovups zmm14, [{b} + {three}]",
-            "vmovups zmm15, [{b} + {three} + 64]",
+            concat!("vmovups zmm10, [{b} + ", $sums, " * {one}]"),
+            concat!("vmovups zmm11, [{b} + ", $sums, " * {one} + 64]"),
+            concat!("vmovups zmm12, [{b} + ", $two_sums, " * {one}]"),
+            concat!("vmovups zmm13, [{b} + ", $two_sums, " * {one} + 64]"),
+            concat!("vmovups zmm14, [{b} + ", $sums, " * {three}]"),
+            concat!("vmovups zmm15, [{b} + ", $sums, " * {three} + 64]"),
             "vmovups zmm16, [{c}]",
             "vmovups zmm17, [{c} + 64]",
-            "vmovups zmm18, [{c} + {one}]",
-            "vmovups zmm19, [{c} + {one} + 64]",
-            "vmovups zmm20, [{c} + 2 * {one}]",
-            "vmovups zmm21, [{c} + 2 * {one} + 64]",
-            "vmovups zmm22, [{c} + {three}]",
-            "vmovups zmm23, [{c} + {three} + 64]",
+            concat!("vmovups zmm18, [{c} + ", $sums, " * {one}]"),
+            concat!("vmovups zmm19, [{c} + ", $sums, " * {one} + 64]"),
+            concat!("vmovups zmm20, [{c} + ", $two_sums, " * {one}]"),
+            concat!("vmovups zmm21, [{c} + ", $two_sums, " * {one} + 64]"),
+            concat!("vmovups zmm22, [{c} + ", $sums, " * {three}]"),
+            concat!("vmovups zmm23, [{c} + ", $sums, " * {three} + 64]"),
             "2:",
             "vbroadcastss zmm24, dword ptr [{shrinks} + 0]",
             "vmulps zmm0, zmm0, zmm24",
@@ -412,56 +471,79 @@ pub unsafe fn values(
             "vbroadcastss zmm27, dword ptr [{shrinks} + 44]",
             "vmulps zmm22, zmm22, zmm27",
             "vmulps zmm23, zmm23, zmm27",
+            "mov {from}, [{values}]",
+            "lea {later}, [{from} + 8 * {one}]",
             "mov {steps:e}, 8",
             "3:",
-            step_asking!("{values}", "{ahead}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "0"),
-            step_asking!("{values} + {one}", "{ahead} + {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "4"),
-            step_asking!("{values} + 2 * {one}", "{ahead} + 2 * {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "8"),
-            step_asking!("{values} + {three}", "{ahead} + {three}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "12"),
-            "lea {values}, [{values} + 4 * {one}]",
-            "lea {ahead}, [{ahead} + 4 * {one}]",
+            step_asking!($kind, "{from}", "{later}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "0"),
+            step_asking!($kind, "{from} + {one}", "{later} + {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "4"),
+            step_asking!($kind, "{from} + 2 * {one}", "{later} + 2 * {one}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "8"),
+            step_asking!($kind, "{from} + {three}", "{later} + {three}", "{weights}" "{weights} + 512" "{weights} + 1024", "128", "256", "384", "12"),
+            "lea {from}, [{from} + 4 * {one}]",
+            "lea {later}, [{later} + 4 * {one}]",
             "add {weights}, 16",
+            "cmp {steps:e}, 3",
+            "cmove {later}, [{values} + 8]",
             "dec {steps:e}",
             "jnz 3b",
+            "add {values}, 8",
             "add {weights}, 1408",
             "add {shrinks}, 64",
             "dec {blocks}",
             "jnz 2b",
             "vmovups [{a}], zmm0",
             "vmovups [{a} + 64], zmm1",
-            "vmovups [{a} + {one}], zmm2",
-            "vmovups [{a} + {one} + 64], zmm3",
-            "vmovups [{a} + 2 * {one}], zmm4",
-            "vmovups [{a} + 2 * {one} + 64], zmm5",
-            "vmovups [{a} + {three}], zmm6",
-            "vmovups [{a} + {three} + 64], zmm7",
+            concat!("vmovups [{a} + ", $sums, " * {one}], zmm2"),
+            concat!("vmovups [{a} + ", $sums, " * {one} + 64], zmm3"),
+            concat!("vmovups [{a} + ", $two_sums, " * {one}], zmm4"),
+            concat!("vmovups [{a} + ", $two_sums, " * {one} + 64], zmm5"),
+            concat!("vmovups [{a} + ", $sums, " * {three}], zmm6"),
+            concat!("vmovups [{a} + ", $sums, " * {three} + 64], zmm7"),
             "vmovups [{b}], zmm8",
             "vmovups [{b} + 64], zmm9",
-            "vmovups [{b} + {one}], zmm10",
-            "vmovups [{b} + {one} + 64], zmm11",
-            "vmovups [{b} + 2 * {one}], zmm12",
-            "vmovups [{b} + 2 * {one} + 64], zmm13",
-            "vmovups [{b} + {three}], zmm14",
-            "vmovups [{b} + {three} + 64], zmm15",
+            concat!("vmovups [{b} + ", $sums, " * {one}], zmm10"),
+            concat!("vmovups [{b} + ", $sums, " * {one} + 64], zmm11"),
+            concat!("vmovups [{b} + ", $two_sums, " * {one}], zmm12"),
+            concat!("vmovups [{b} + ", $two_sums, " * {one} + 64], zmm13"),
+            concat!("vmovups [{b} + ", $sums, " * {three}], zmm14"),
+            concat!("vmovups [{b} + ", $sums, " * {three} + 64], zmm15"),
             "vmovups [{c}], zmm16",
             "vmovups [{c} + 64], zmm17",
-            "vmovups [{c} + {one}], zmm18",
-            "vmovups [{c} + {one} + 64], zmm19",
-            "vmovups [{c} + 2 * {one}], zmm20",
-            "vmovups [{c} + 2 * {one} + 64], zmm21",
-            "vmovups [{c} + {three}], zmm22",
-            "vmovups [{c} + {three} + 64], zmm23",
+            concat!("vmovups [{c} + ", $sums, " * {one}], zmm18"),
+            concat!("vmovups [{c} + ", $sums, " * {one} + 64], zmm19"),
+            concat!("vmovups [{c} + ", $two_sums, " * {one}], zmm20"),
+            concat!("vmovups [{c} + ", $two_sums, " * {one} + 64], zmm21"),
+            concat!("vmovups [{c} + ", $sums, " * {three}], zmm22"),
+            concat!("vmovups [{c} + ", $sums, " * {three} + 64], zmm23"),
             values = inout(reg) values => _,
-            ahead = inout(reg) values.wrapping_add(8 * dim) => _,
+            from = out(reg) _,
+            later = out(reg) _,
             weights = inout(reg) weights => _,
             shrinks = inout(reg) shrinks => _,
             steps = out(reg) _,
             blocks = inout(reg) blocks => _,
-            one = in(reg) 4 * dim,
-            three = in(reg) 12 * dim,
+            one = in(reg) 4 / $sums * dim,
+            three = in(reg) 12 / $sums * dim,
             a = in(reg) sums,
             b = in(reg) sums.add(4 * dim),
             c = in(reg) sums.add(8 * dim),
         );
     }
+}
+};
+}
+
+pub mod singles {
+    use super::*;
+
+    scores!(singles);
+    values!(singles, 1, 2);
+}
+
+/// Halves are widened by units that do not multiply, where those can: it takes no time.
+pub mod halves {
+    use super::*;
+
+    scores!(halves);
+    values!(halves, 2, 4);
 }
