@@ -15,16 +15,6 @@ pub struct Sixteen(pub __m512);
 
 impl Sixteen {
     #[inline(always)]
-    pub fn of_halves([low, high]: [Avx512; 2]) -> Self {
-        // SAFETY: chosen where the processor has AVX-512.
-        unsafe {
-            let low = _mm512_castps_pd(_mm512_castps256_ps512(low.0));
-            let both = _mm512_insertf64x4::<1>(low, _mm256_castps_pd(high.0));
-            Sixteen(_mm512_castpd_ps(both))
-        }
-    }
-
-    #[inline(always)]
     pub fn halves(self) -> [Avx512; 2] {
         // SAFETY: chosen where the processor has AVX-512.
         unsafe {

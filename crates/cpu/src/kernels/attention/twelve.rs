@@ -19,7 +19,7 @@ use super::block::{Block, Element, Halves, NOTHING, Softmaxes, Widened, add_valu
 use super::sight::Sight;
 use crate::kernels::exp::exp_of_negatives;
 use crate::kv::TOKENS;
-use crate::lanes::{Avx512, Floats, Lanes, Sixteen};
+use crate::lanes::{Avx512, Floats, Sixteen};
 use mettle_plan::KvElement;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub struct Room {
     largest: [OfRows; BLOCKS],
     shrinks: [OfRows; BLOCKS],
     /// Of the newest weights: every eighth of a row added up.
-    eighths: [[f32; 8]; 16],
+    eighths: [[f32; 8]; ROWS],
 }
 
 impl Room {
@@ -59,7 +59,7 @@ impl Room {
         weights: [[[0.0; TOKENS]; ROWS]; BLOCKS],
         largest: [[0.0; 16]; BLOCKS],
         shrinks: [[0.0; 16]; BLOCKS],
-        eighths: [[0.0; 8]; 16],
+        eighths: [[0.0; 8]; ROWS],
     };
 }
 
@@ -102,7 +102,7 @@ impl Stretch<'_> {
         let mut largest = Sixteen::splat(NOTHING);
         let mut sums = Sums {
             relative_to: largest,
-            of_rows: [Avx512::splat(0.0); 2],
+            of_rows: Sixteen::splat(0.0),
         };
         let mut before = None;
         for b in blocks.clone() {
@@ -277,7 +277,7 @@ impl Stretch<'_> {
 /// Of weights so far, relative to the largest scores among them.
 struct Sums {
     relative_to: Sixteen,
-    of_rows: [Avx512; 2],
+    of_rows: Sixteen,
 }
 
 impl Sums {
@@ -297,10 +297,9 @@ impl Sums {
         let mut largest = [0.0; 16];
         let mut factors = [[0.0; 16]; 2];
         let [before, before_sum] = totals.get_rows::<Sixteen>(rows.start);
-        let sum = Sixteen::of_halves(self.of_rows);
         let together = self.relative_to.larger(before);
         let shrinks = exp_of_negatives([before.sub(together), self.relative_to.sub(together)]);
-        let sum = sum.mul_add(shrinks[1], before_sum.mul(shrinks[0]));
+        let sum = self.of_rows.mul_add(shrinks[1], before_sum.mul(shrinks[0]));
         totals.put_rows(rows.clone(), [together, sum]);
         // SAFETY: sixteen values each; the caller's promise.
         unsafe {
@@ -329,13 +328,12 @@ impl Sums {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
-    // SAFETY: sixteen values each.
-    unsafe {
-        let largest = Sixteen::load(room.largest[block].as_ptr());
-        let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
-        shrink.store(room.shrinks[block].as_mut_ptr());
-        sums.relative_to = largest;
-    }
+    // SAFETY: sixteen values.
+    let largest = unsafe { Sixteen::load(room.largest[block].as_ptr()) };
+    let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
+    // SAFETY: sixteen values.
+    unsafe { shrink.store(room.shrinks[block].as_mut_ptr()) };
+    sums.relative_to = largest;
     for row in done..ROWS {
         let largest = Sixteen::splat(room.largest[block][row]);
         let weights = room.weights[block][row].as_mut_ptr();
@@ -351,17 +349,38 @@ fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
             a.add(b).add(c).add(d).store(room.eighths[row].as_mut_ptr());
         }
     }
-    for half in 0..2 {
-        let mut all = [Avx512::splat(0.0); 8];
-        for i in 0..8 {
-            // SAFETY: eight values.
-            all[i] = unsafe { Avx512::load(room.eighths[8 * half + i].as_ptr()) };
-        }
-        // SAFETY: eight of sixteen.
-        let shrink = unsafe { Avx512::load(room.shrinks[block].as_ptr().add(8 * half)) };
-        let sum = &mut sums.of_rows[half];
-        *sum = sum.mul_add(shrink, Avx512::sum_of_each(all));
+    sums.of_rows = sums.of_rows.mul_add(shrink, sum_of_each(&room.eighths));
+}
+
+/// The sum of each row's eighths; then four times 0.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn sum_of_each(eighths: &[[f32; 8]; ROWS]) -> Sixteen {
+    // As `Lanes::sum_of_each` does: fours, then pairs, then lanes are added, and at every turn two registers become one.
+    let mut four = [_mm512_setzero_ps(); 4];
+    for i in 0..4 {
+        // SAFETY: eight values each.
+        let [a, b, c] = [0, 4, 8].map(|j| unsafe { _mm256_loadu_ps(eighths[i + j].as_ptr()) });
+        let a = _mm512_castps_pd(_mm512_castps256_ps512(a));
+        let ac = _mm512_castpd_ps(_mm512_insertf64x4::<1>(a, _mm256_castps_pd(c)));
+        let b = _mm512_zextps256_ps512(b);
+        let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(ac, b);
+        four[i] = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(ac, b));
     }
+    let mut two = [_mm512_setzero_ps(); 2];
+    for i in 0..2 {
+        let (a, b) = (
+            _mm512_castps_pd(four[2 * i]),
+            _mm512_castps_pd(four[2 * i + 1]),
+        );
+        let even = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        two[i] = _mm512_add_ps(even, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    let [a, b] = two;
+    let even = _mm512_shuffle_ps::<0b10_00_10_00>(a, b);
+    let all = _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(a, b));
+    // Rows of the third four are between those of the first and the second.
+    Sixteen(_mm512_shuffle_f32x4::<0b11_01_10_00>(all, all))
 }
 
 /// The largest scores with those of a block.
