@@ -11,6 +11,8 @@ mod x86;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Sixteen;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::{across_four, across_fours};
 #[cfg(target_arch = "aarch64")]
 pub use neon::{Neon, widen_halves};
 #[cfg(target_arch = "x86_64")]

@@ -8,6 +8,8 @@
 #[cfg(target_arch = "x86_64")]
 mod own_products;
 #[cfg(target_arch = "x86_64")]
+mod sixteen;
+#[cfg(target_arch = "x86_64")]
 pub mod tiles;
 
 use super::order;
@@ -50,6 +52,9 @@ impl QuantizedBlock {
 
 /// The largest integer. Products with 13-bit weights, 32 of them added, stay below 2^31.
 const LARGEST: f32 = 16_256.0;
+
+/// A block without a larger magnitude is all zeros: [`LARGEST`] by it would overflow.
+const LEAST: f32 = 1e-30;
 
 /// Columns whose sums have one scale: a group of the types that have 16 offsets.
 const GROUP: usize = 256;
@@ -264,9 +269,13 @@ impl QuantizedRows {
         let first = self.place(row, x.len());
         // SAFETY: `place` checked that the row is inside; any bits are a block; nobody else touches it.
         let out = unsafe { std::slice::from_raw_parts_mut(first, x.len() / BLOCK) };
-        quantize_row(isa, x, out);
+        #[cfg(target_arch = "x86_64")]
+        let done = by_sixteens(isa, x, out);
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        quantize_row(isa, &x[done * BLOCK..], &mut out[done..]);
         // SAFETY: the caller's promise.
-        unsafe { self.finish(isa, row, x.len()) };
+        unsafe { self.finish(isa, row, x.len(), done) };
     }
 
     /// Quantizes column `order[j]` of `x` as column `j`.
@@ -285,21 +294,24 @@ impl QuantizedRows {
             quantize_row(isa, &block, std::slice::from_mut(out));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.finish(isa, row, order.len()) };
+        unsafe { self.finish(isa, row, order.len(), 0) };
     }
 
-    /// Makes what goes with a quantized row.
+    /// Makes what goes with a quantized row, whose first blocks are `done`: they have their own products.
     ///
     /// # Safety
     /// As for `quantize`.
-    unsafe fn finish(&self, isa: Isa, row: usize, columns: usize) {
+    unsafe fn finish(&self, isa: Isa, row: usize, columns: usize, done: usize) {
         // SAFETY: the caller's promise; rows have tiles or their own products where the processor has AVX-512.
         unsafe {
             self.add_up(isa, row, columns);
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = done;
             #[cfg(target_arch = "x86_64")]
             if self.has_own_products {
-                let blocks = self.place(row, columns);
-                own_products::write(std::slice::from_raw_parts_mut(blocks, columns / BLOCK));
+                let blocks = self.place(row, columns).add(done);
+                let count = columns / BLOCK - done;
+                own_products::write(std::slice::from_raw_parts_mut(blocks, count));
             }
             #[cfg(target_arch = "x86_64")]
             if let Some(([rows, sums], first)) = self.tiles() {
@@ -397,6 +409,27 @@ impl RowsOfBlocks {
     }
 }
 
+/// Quantizes the first blocks, as many as whole sixteens are, and writes their own products. How many they are.
+#[cfg(target_arch = "x86_64")]
+fn by_sixteens(isa: Isa, x: &[f32], out: &mut [QuantizedBlock]) -> usize {
+    if !isa.is_wide() {
+        return 0;
+    }
+    let (blocks, _) = x.as_chunks::<BLOCK>();
+    let (x, _) = blocks.as_chunks::<{ sixteen::BLOCKS }>();
+    let (out, _) = out.as_chunks_mut::<{ sixteen::BLOCKS }>();
+    for (x, out) in x.iter().zip(&mut *out) {
+        // SAFETY: the processor has AVX-512.
+        unsafe {
+            if !sixteen::quantize(x, out) {
+                quantize_row(isa, x.as_flattened(), out);
+                own_products::write(out);
+            }
+        }
+    }
+    out.len() * sixteen::BLOCKS
+}
+
 for_each_isa! {
     /// Rounds to the nearest of 32513 values between plus and minus the block's largest magnitude. A block with a value
     /// that is not finite gets a NaN scale, so that the mistake reaches the output instead of vanishing.
@@ -411,11 +444,10 @@ for_each_isa! {
             }
             let bits = L::largest_magnitude(values);
             let largest = f32::from_bits(bits);
-            // Below this LARGEST / largest would overflow.
             let (scale, inverse) = if bits >= 0x7f80_0000 {
                 values = [L::splat(0.0); 4];
                 (f32::NAN, 0.0)
-            } else if largest < 1e-30 {
+            } else if largest < LEAST {
                 (0.0, 0.0)
             } else {
                 (largest / LARGEST, LARGEST / largest)
@@ -456,9 +488,14 @@ mod tests {
 
     #[test]
     fn every_instruction_set_rounds_alike() {
-        let x: Vec<f32> = (0..320)
+        // Two sixteens of blocks and a few more; in the second, one of zeros, one that is nearly, and one of very large ones.
+        let mut x: Vec<f32> = (0..37 * 32)
             .map(|i| ((i * 7919 % 1000) as f32 - 500.0) * 0.01 * (i as f32).exp2().min(1e20))
             .collect();
+        for (block, value) in [(17, 0.0), (20, 9e-31), (23, 1.1e-30), (30, -3e38)] {
+            x[32 * block..32 * block + 32].fill(value);
+        }
+        x[32 * 30 + 5] = 1e38;
         let reference = quantized(Isa::Scalar, &x);
         for isa in Isa::available() {
             assert_eq!(quantized(isa, &x), reference, "{isa}");
@@ -469,8 +506,39 @@ mod tests {
             assert_eq!(reference.2[b], (scale * sum as f32).to_bits());
             for (i, x) in block.iter().enumerate() {
                 let error = (reference.0[32 * b + i] as f32 * scale - x).abs();
-                assert!(error <= 0.501 * scale, "{x} is off by {error}");
+                let allowed = if x.abs() < LEAST {
+                    LEAST
+                } else {
+                    0.501 * scale
+                };
+                assert!(error <= allowed, "{x} is off by {error}");
             }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn own_products_are_those_of_the_integers() {
+        if !Isa::available().contains(&Isa::Avx512) {
+            return;
+        }
+        let x: Vec<f32> = (0..19 * 32)
+            .map(|i| (i * 7919 % 1000) as f32 - 500.0)
+            .collect();
+        let rows = QuantizedRows::new(1, x.len(), false).unwrap();
+        let rows = rows.with_own_products(true);
+        // SAFETY: one thread.
+        let row = unsafe {
+            rows.quantize(Isa::Avx512, 0, &x);
+            rows.row(0, x.len())
+        };
+        for block in row {
+            let product = |pair: usize| {
+                let step = |i: usize| block.integers[4 * pair + i] as i32;
+                step(0) * step(2) + step(1) * step(3)
+            };
+            let expected: i32 = (0..8).filter(|pair| is_of_sums(*pair)).map(product).sum();
+            assert_eq!(block.own_products, expected);
         }
     }
 
@@ -555,11 +623,15 @@ mod tests {
     fn a_value_that_is_not_finite_marks_its_block() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for isa in Isa::available() {
-                let mut x = [1.0; 64];
-                x[40] = bad;
-                let (_, scales, ..) = quantized(isa, &x);
-                assert!(f32::from_bits(scales[1]).is_nan(), "{isa} {bad}");
-                assert!(f32::from_bits(scales[0]).is_finite());
+                for (blocks, marked) in [(2, 1), (18, 0), (18, 15), (18, 16)] {
+                    let mut x = vec![1.0; 32 * blocks];
+                    x[32 * marked + 8] = bad;
+                    let (_, scales, ..) = quantized(isa, &x);
+                    for (block, scale) in scales.iter().enumerate() {
+                        let is_nan = f32::from_bits(*scale).is_nan();
+                        assert_eq!(is_nan, block == marked, "{isa} {bad} {block}");
+                    }
+                }
             }
         }
         let (integers, scales, ..) = quantized(Isa::detect(), &[1e-38; 32]);

@@ -13,6 +13,38 @@ use std::arch::x86_64::*;
 #[repr(transparent)]
 pub struct Sixteen(pub __m512);
 
+/// Joins lanes that are less than four apart of each of four registers: lanes of registers take turns, then pairs of lanes, and at
+/// every turn two registers become one.
+macro_rules! across_four {
+    ($rows:expr, $join:path) => {{
+        let [a, b, c, d] = $rows;
+        let ab = $join(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        let cd = $join(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+        let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+        $join(
+            _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
+        )
+    }};
+}
+pub(crate) use across_four;
+
+/// Joins the fours of lanes of four such registers: what is joined of each of sixteen.
+macro_rules! across_fours {
+    ($fours:expr, $join:path) => {{
+        macro_rules! two {
+            ($a:expr, $b:expr) => {{
+                let even = _mm512_shuffle_f32x4::<0b10_00_10_00>($a, $b);
+                $join(even, _mm512_shuffle_f32x4::<0b11_01_11_01>($a, $b))
+            }};
+        }
+        let [a, b, c, d] = $fours;
+        let (ab, cd) = (two!(a, b), two!(c, d));
+        two!(ab, cd)
+    }};
+}
+pub(crate) use across_fours;
+
 impl Sixteen {
     #[inline(always)]
     pub fn halves(self) -> [Avx512; 2] {

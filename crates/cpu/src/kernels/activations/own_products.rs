@@ -19,15 +19,22 @@ const FIRSTS: u16 = {
     firsts
 };
 
+/// By step, those of a block's integers: what is to be added up.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn of_block(integers: __m512i) -> __m512i {
+    const NEIGHBOURS: i32 = 0b10_11_00_01;
+    let neighbours = _mm512_shuffle_epi32::<NEIGHBOURS>(integers);
+    _mm512_maskz_mov_epi32(FIRSTS, _mm512_madd_epi16(integers, neighbours))
+}
+
 /// # Safety
 /// The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub unsafe fn write(blocks: &mut [QuantizedBlock]) {
-    const NEIGHBOURS: i32 = 0b10_11_00_01;
     for block in blocks {
         // SAFETY: 32 integers.
-        let steps = unsafe { _mm512_loadu_si512(block.integers.as_ptr().cast()) };
-        let products = _mm512_madd_epi16(steps, _mm512_shuffle_epi32::<NEIGHBOURS>(steps));
-        block.own_products = _mm512_mask_reduce_add_epi32(FIRSTS, products);
+        let integers = unsafe { _mm512_loadu_si512(block.integers.as_ptr().cast()) };
+        block.own_products = _mm512_reduce_add_epi32(of_block(integers));
     }
 }

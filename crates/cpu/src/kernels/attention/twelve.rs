@@ -19,7 +19,7 @@ use super::block::{Block, Element, Halves, NOTHING, Softmaxes, Widened, add_valu
 use super::sight::Sight;
 use crate::kernels::exp::exp_of_negatives;
 use crate::kv::TOKENS;
-use crate::lanes::{Avx512, Floats, Sixteen};
+use crate::lanes::{Avx512, Floats, Sixteen, across_four, across_fours};
 use mettle_plan::KvElement;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -397,7 +397,6 @@ fn add_largest(before: Sixteen, block: usize, room: &mut Room) -> Sixteen {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn largest_of_each(scores: &[[f32; TOKENS]; ROWS]) -> Sixteen {
-    // Lanes of rows take turns, then pairs of lanes, then fours: at every turn two registers become one.
     macro_rules! four {
         ($first:expr) => {{
             let mut rows = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
@@ -410,23 +409,10 @@ fn largest_of_each(scores: &[[f32; TOKENS]; ROWS]) -> Sixteen {
                     rows[i] = _mm512_max_ps(score, rows[i]);
                 }
             }
-            let [a, b, c, d] = rows;
-            let ab = _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-            let cd = _mm512_max_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-            let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-            _mm512_max_ps(
-                _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
-                _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
-            )
-        }};
-    }
-    macro_rules! join {
-        ($a:expr, $b:expr) => {{
-            let even = _mm512_shuffle_f32x4::<0b10_00_10_00>($a, $b);
-            _mm512_max_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>($a, $b))
+            across_four!(rows, _mm512_max_ps)
         }};
     }
     let (first, second, third) = (four!(0), four!(4), four!(8));
     let none = _mm512_set1_ps(f32::NEG_INFINITY);
-    Sixteen(join!(join!(first, second), join!(third, none)))
+    Sixteen(across_fours!([first, second, third, none], _mm512_max_ps))
 }
