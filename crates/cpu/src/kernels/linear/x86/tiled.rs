@@ -493,14 +493,11 @@ unsafe fn store_rows<P: Panel, const N: usize>(
             return;
         }
         let out = linear.out.columns(first, N * PANEL);
-        let bias = match linear.bias {
-            Some(bias) => Some(bias[first..first + N * PANEL].as_ptr()),
-            None => None,
-        };
-        let residual = match &linear.residual {
-            Some(residual) => Some(residual.columns(first, N * PANEL)),
-            None => None,
-        };
+        let bias = linear
+            .bias
+            .map(|bias| bias[first..first + N * PANEL].as_ptr());
+        let residual = linear.residual.as_ref();
+        let residual = residual.map(|residual| residual.columns(first, N * PANEL));
         for (i, row) in rows.enumerate() {
             for n in 0..N {
                 let mut values = P::load(sums.add((i * N + n) * PANEL));
