@@ -7,8 +7,8 @@ use common::{open, reference, tiny};
 use mettle_cpu::CpuBackend;
 use mettle_models::Model;
 use mettle_plan::{
-    Backend, BlockId, ContextLen, InputToken, KvElement, OutputKind, PageLayout,
-    PrepareOptions, StepInput, TokenRow, passes,
+    Backend, BlockId, ContextLen, InputToken, KvElement, OutputKind, PageLayout, PrepareOptions,
+    StepInput, TokenRow, passes,
 };
 use mettle_validate::{Runner, RunnerOptions};
 

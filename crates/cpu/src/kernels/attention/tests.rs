@@ -170,7 +170,7 @@ fn run<const DIM: usize>(
                 first_page,
             };
             if tile > 0 {
-                attention.run(isa, query_tile, &mut scratch);
+                run_both_ways(&attention, isa, query_tile, &mut scratch);
                 continue;
             }
             // Last to first: they do not depend on each other.
@@ -391,6 +391,41 @@ fn a_head_does_not_know_how_many_share_its_keys() {
     }
 }
 
+/// Runs the way that this processor prefers, and sees to it that the other gives the same bits.
+///
+/// # Safety
+/// As for `Attention::run`.
+unsafe fn run_both_ways(
+    attention: &Attention<'_>,
+    isa: Isa,
+    tile: QueryTile<'_>,
+    scratch: &mut Scratch,
+) {
+    // SAFETY: the caller's promise.
+    let run = |scratch: &mut Scratch| unsafe {
+        attention.run(isa, tile, scratch);
+        let bits = |token| {
+            attention
+                .out
+                .row(tile.row + token)
+                .iter()
+                .map(|v| v.to_bits())
+        };
+        (0..tile.tokens).flat_map(bits).collect::<Vec<u32>>()
+    };
+    let _preferred = run(scratch);
+    #[cfg(target_arch = "x86_64")]
+    {
+        scratch.multiplies_halves ^= true;
+        assert_eq!(
+            run(scratch),
+            _preferred,
+            "{isa}, halves widened before or not"
+        );
+        scratch.multiplies_halves ^= true;
+    }
+}
+
 /// The outputs of a tile's tokens, of these query heads that share a KV head.
 fn attend_with<const DIM: usize>(
     isa: Isa,
@@ -424,7 +459,7 @@ fn attend_with<const DIM: usize>(
             bias: None,
             rotation: None,
         };
-        attention.run(isa, tile, &mut Scratch::new(DIM, heads.len()));
+        run_both_ways(&attention, isa, tile, &mut Scratch::new(DIM, heads.len()));
         (0..tile.tokens)
             .map(|token| out.row(token).to_vec())
             .collect()
