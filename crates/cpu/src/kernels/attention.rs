@@ -8,16 +8,16 @@
 mod bias;
 mod block;
 mod sight;
+mod softmaxes;
 #[cfg(target_arch = "x86_64")]
 mod twelve;
 
 pub use self::bias::{BiasRows, BiasTable};
 
 use self::bias::NO_BIAS;
-use self::block::{
-    Block, Halves, Singles, Softmax, Softmaxes, TOGETHER, Widened, add_block, combine,
-};
+use self::block::{Block, Halves, Singles, TOGETHER, Widened, add_block, combine};
 use self::sight::Sight;
+use self::softmaxes::{Softmax, Softmaxes};
 use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
