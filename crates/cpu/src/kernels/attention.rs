@@ -21,10 +21,10 @@ use self::softmaxes::{Softmax, Softmaxes};
 use crate::isa::{Isa, for_each_isa};
 use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::Avx512;
 use crate::lanes::{Floats, Lanes};
-use crate::memory::{ALIGNMENT, AlignedSingles, Rows};
+use crate::memory::{AlignedSingles, Rows};
+#[cfg(target_arch = "x86_64")]
+use crate::{lanes::Avx512, memory::ALIGNMENT};
 use mettle_plan::{BlockId, KvElement};
 use std::ops::Range;
 
