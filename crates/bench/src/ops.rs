@@ -297,8 +297,16 @@ fn name(plan: &Plan, op: &Op) -> String {
         }
         Op::Attention(o) => format!("attention/{}x{}", o.heads, o.head_dim),
         other => {
-            let width = written(other).map_or(0, |slice| slice.width);
-            format!("{}/{width}", other.name())
+            let slice = written(other);
+            let width = slice.map_or(0, |slice| slice.width);
+            let rows = slice.map(|slice| plan.buffers[index(slice.buffer)].rows);
+            // The last norm has a row for each wanted output, where the others have one for each token.
+            let of = match (other, rows) {
+                (Op::Gather(_), _) => "",
+                (_, Some(Dim::LogitRows)) => "/logit_rows",
+                _ => "",
+            };
+            format!("{}/{width}{of}", other.name())
         }
     }
 }

@@ -150,7 +150,7 @@ impl StepState {
 mod tests {
     use super::*;
 
-    /// Two sequences in tiles of up to four tokens; from these rows on each wanted one.
+    /// What is left of two sequences' tiles of up to four tokens where only these rows' outputs are wanted.
     fn logit_tiles(wanted: &[u32]) -> Vec<(usize, usize, usize, usize)> {
         let mut state = StepState::new(&Sizes::bounds(11, 2), 1);
         state.positions = vec![0; 11];

@@ -135,7 +135,16 @@ mod avx512 {
         let mut chains = [_mm512_setzero_si512(); CHAINS];
         for _ in 0..steps {
             for chain in &mut chains {
-                *chain = _mm512_dpwssd_epi32(*chain, factor, factor);
+                // SAFETY: it only computes.
+                unsafe {
+                    // With the intrinsic the compiler may multiply apart, once for all steps, and only add.
+                    std::arch::asm!(
+                        "vpdpwssd {chain}, {factor}, {factor}",
+                        chain = inout(zmm_reg) *chain,
+                        factor = in(zmm_reg) factor,
+                        options(pure, nomem, nostack, preserves_flags),
+                    );
+                }
             }
         }
         let sums = chains.map(|chain| _mm512_reduce_add_epi32(chain));
@@ -182,7 +191,16 @@ mod avx2 {
         let mut chains = [_mm256_setzero_si256(); CHAINS];
         for _ in 0..steps * HALVES {
             for chain in &mut chains {
-                *chain = _mm256_dpwssd_avx_epi32(*chain, factor, factor);
+                // SAFETY: it only computes.
+                unsafe {
+                    // As with AVX-512.
+                    std::arch::asm!(
+                        "{{vex}} vpdpwssd {chain}, {factor}, {factor}",
+                        chain = inout(ymm_reg) *chain,
+                        factor = in(ymm_reg) factor,
+                        options(pure, nomem, nostack, preserves_flags),
+                    );
+                }
             }
         }
         sum_of_integers(chains)
@@ -264,6 +282,12 @@ mod tests {
                 // SAFETY: the processor has AVX2.
                 let narrow = unsafe { avx2::integer_multiply_add(steps, 5) };
                 assert_eq!(narrow, 25 * products);
+            }
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avxvnni") {
+                // SAFETY: the processor has it, and AVX2 with it.
+                let at_once = unsafe { avx2::integer_multiply_add_at_once(steps, 5) };
+                assert_eq!(at_once, 25 * products);
             }
         }
     }

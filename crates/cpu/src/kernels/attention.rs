@@ -416,14 +416,14 @@ impl Attention<'_> {
         }
         if stretch.element == KvElement::F16 && !scratch.multiplies_halves {
             stretch.element = KvElement::F32;
-            for i in 0..stretch.count {
-                let block = i * TOKENS * dim..(i + 1) * TOKENS * dim;
-                for (from, to) in [
-                    (&mut stretch.keys[i], &mut scratch.keys[block.clone()]),
-                    (&mut stretch.values[i], &mut scratch.values[block]),
-                ] {
-                    widened(isa, Stored(*from), to);
-                    *from = to.as_ptr().cast();
+            for (blocks, room) in [
+                (&mut stretch.keys, &mut scratch.keys),
+                (&mut stretch.values, &mut scratch.values),
+            ] {
+                let rooms = room.chunks_exact_mut(TOKENS * dim);
+                for (block, room) in blocks[..stretch.count].iter_mut().zip(rooms) {
+                    widened(isa, Stored(*block), room);
+                    *block = room.as_ptr().cast();
                 }
             }
         }

@@ -256,7 +256,7 @@ fn softmax<L: Lanes>(
 
 /// Every eighth of a row added up, first to last.
 #[inline(always)]
-pub fn eighths<L: Lanes>(weights: &[f32; TOKENS]) -> L {
+fn eighths<L: Lanes>(weights: &[f32; TOKENS]) -> L {
     let mut sums = L::splat(0.0);
     for i in 0..FOURS {
         // SAFETY: 32 values.
@@ -267,7 +267,7 @@ pub fn eighths<L: Lanes>(weights: &[f32; TOKENS]) -> L {
 
 /// `e^(score - largest)`
 #[inline(always)]
-pub fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
+fn exponentials<F: Floats>(scores: &mut [f32; TOKENS], largest: f32) {
     // The widest registers need fewer: what is left over is not stored, so it is not computed either.
     let mut all = [F::splat(0.0); FOURS];
     for i in 0..TOKENS / F::WIDTH {

@@ -391,6 +391,35 @@ fn a_head_does_not_know_how_many_share_its_keys() {
     }
 }
 
+/// Key 256 is not a number: whoever sees it alone in its partition sees nothing there, whoever sees more has no number either.
+#[test]
+fn a_key_that_is_not_a_number_alone_in_a_partition_is_not_seen() {
+    const DIM: usize = 64;
+    let (pool, blocks, of) = pool::<DIM>(0..257, KvElement::F16);
+    // SAFETY: one thread, and the page exists.
+    unsafe { pool.write(of, blocks[8], 0, &[f32::NAN; DIM], &[1.0; DIM]) };
+    let attend = |isa, position, tokens| {
+        let tile = QueryTile {
+            row: 0,
+            position,
+            tokens,
+            context: position + tokens,
+            blocks: &blocks,
+            first_page: 0,
+        };
+        attend_with::<DIM>(isa, &pool, of, tile, 0..HEADS)
+    };
+    for isa in Isa::available() {
+        for tokens in [1, 8] {
+            let found = attend(isa, 257 - tokens, tokens);
+            let wanted = attend(Isa::Scalar, 257 - tokens, tokens);
+            assert_eq!(found, wanted, "{isa}, {tokens} tokens");
+            let values = found.iter().flatten();
+            assert!(values.into_iter().all(|v| v.is_finite()), "{isa}");
+        }
+    }
+}
+
 /// Runs the way that this processor prefers, and sees to it that the other gives the same bits.
 ///
 /// # Safety

@@ -235,7 +235,9 @@ impl Stretch<'_> {
     #[inline(always)]
     unsafe fn add_columns(&self, column: usize, blocks: Range<usize>, out: *mut f32, room: &Room) {
         let offset = column * self.element.bytes();
-        let mut from = [self.values[blocks.start].wrapping_add(offset); BLOCKS + 1];
+        // Behind the last block come the next columns of the first.
+        let next = offset + COLUMNS * self.element.bytes();
+        let mut from = [self.values[blocks.start].wrapping_add(next); BLOCKS + 1];
         for i in 0..blocks.len() {
             from[i] = self.values[blocks.start + i].wrapping_add(offset);
         }
@@ -301,15 +303,18 @@ impl Sums {
         let together = self.relative_to.larger(before);
         let shrinks = exp_of_negatives([before.sub(together), self.relative_to.sub(together)]);
         let sum = self.of_rows.mul_add(shrinks[1], before_sum.mul(shrinks[0]));
-        totals.put_rows(rows.clone(), [together, sum]);
         // SAFETY: sixteen values each; the caller's promise.
         unsafe {
+            // Where nothing was seen, or only what is not a number, all stays as it was.
+            let nothing = _mm512_set1_ps(NOTHING);
+            let is_something = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(self.relative_to.0, nothing);
+            let sum = Sixteen(_mm512_mask_mov_ps(before_sum.0, is_something, sum.0));
+            totals.put_rows(rows.clone(), [together, sum]);
             self.relative_to.store(largest.as_mut_ptr());
             for i in 0..2 {
                 shrinks[i].store(factors[i].as_mut_ptr());
             }
             for row in 0..rows.len() {
-                // Nothing was seen.
                 if largest[row] == NOTHING {
                     continue;
                 }

@@ -42,7 +42,7 @@ impl Asking for Past {
 /// So do those with a large first-level cache, where memory is farther still, and nothing is gained past the caches: 0.5B decodes 77
 /// instead of 53 tok/s in Q4_K_M, 53 instead of 43 in Q8_0 on two cores of an Emerald Rapids (best of 3 in turn); 2 KB ahead and past
 /// them 55. On two of a Zen 5 195 instead of 149 in Q4_K_M; 2 KB ahead 171, 9 to 12 KB like 6.
-/// With AVX-VNNI, whose processors have such a cache too (SmolLM2 on the Zen 5: 441 tok/s, 380 with 2 KB).
+/// With AVX-VNNI too (SmolLM2 on the Zen 5: 441 tok/s, 380 with 2 KB), which is Intel's or that.
 struct Through;
 
 impl Asking for Through {

@@ -1,4 +1,4 @@
-//! Many rows: a panel is widened into the first-level cache, as much of its columns as fits, and used for a block
+//! Many rows: a panel, or two side by side, is widened into a near cache, as much of its columns as fits, and used for a block
 //! of rows; sums wait in memory between one such chunk of columns and the next. All types share this kernel.
 
 use super::for_each_eight;
@@ -13,7 +13,8 @@ use mettle_plan::BackendError;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks of a panel, or of two, that are widened at a time: 18 KB of integers and 3 KB of scales, in a cache of 32 KB.
+/// Blocks of a panel, or of two, that are widened at a time, unless a set says otherwise: 18 KB of integers and 3 KB of scales, in a
+/// cache of 32 KB.
 const CHUNK: usize = 18;
 
 /// The most that any instruction set widens at a time.
@@ -201,7 +202,11 @@ unsafe fn all<W: Unpack, T: Tile>(
     panels: Range<usize>,
     room: &mut WidePanel,
 ) {
-    const { assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP) };
+    const {
+        assert!(!W::SCALES_GROUPS || W::GROUP_BLOCKS == GROUP);
+        assert!(T::CHUNK * T::PANELS <= MOST_BLOCKS && T::PANELS <= Avx512::PANELS);
+        assert!(T::ROWS <= MOST_ROWS && T::MANY <= Avx512::MANY);
+    };
     let blocks = linear.weights.columns / BLOCK;
     let stretch = even_part::<W>(blocks, T::STRETCH);
     let chunk = even_part::<W>(stretch, T::CHUNK);
