@@ -259,12 +259,15 @@ pub fn timing(
 }
 
 fn rows(plan: &Plan, op: &Op, shape: &StepShape) -> usize {
-    let dim = written(op).map(|slice| plan.buffers[index(slice.buffer)].rows);
-    match (dim, shape.is_prefill) {
+    match (rows_written(plan, op), shape.is_prefill) {
         // Of a prompt only the last row is wanted.
         (Some(Dim::LogitRows), true) => 1,
         _ => shape.rows,
     }
+}
+
+fn rows_written(plan: &Plan, op: &Op) -> Option<Dim> {
+    written(op).map(|slice| plan.buffers[index(slice.buffer)].rows)
 }
 
 fn index(buffer: BufferId) -> usize {
@@ -297,13 +300,10 @@ fn name(plan: &Plan, op: &Op) -> String {
         }
         Op::Attention(o) => format!("attention/{}x{}", o.heads, o.head_dim),
         other => {
-            let slice = written(other);
-            let width = slice.map_or(0, |slice| slice.width);
-            let rows = slice.map(|slice| plan.buffers[index(slice.buffer)].rows);
+            let width = written(other).map_or(0, |slice| slice.width);
             // The last norm has a row for each wanted output, where the others have one for each token.
-            let of = match (other, rows) {
-                (Op::Gather(_), _) => "",
-                (_, Some(Dim::LogitRows)) => "/logit_rows",
+            let of = match rows_written(plan, other) {
+                Some(Dim::LogitRows) => "/logit_rows",
                 _ => "",
             };
             format!("{}/{width}{of}", other.name())
