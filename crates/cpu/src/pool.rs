@@ -157,6 +157,22 @@ pub fn share(items: usize, index: usize, threads: usize) -> std::ops::Range<usiz
     items * index / threads..items * (index + 1) / threads
 }
 
+/// The place in a list, largest first, that an item of a phase stands for, so that all threads' [shares](share) come to about as
+/// much: they are dealt to them, there and back.
+pub fn dealt(items: usize, item: usize, threads: usize) -> usize {
+    let thread = ((item + 1) * threads - 1) / items;
+    let first = share(items, thread, threads).start;
+    let (turn, turns) = (item - first, items / threads);
+    if turn == turns {
+        // Not everybody has one more; those before this thread that do have it first.
+        return turns * threads + first - thread * turns;
+    }
+    match turn % 2 {
+        0 => turn * threads + thread,
+        _ => turn * threads + threads - 1 - thread,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +189,29 @@ mod tests {
                     next = range.end;
                 }
                 assert_eq!(next, items);
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_is_dealt_once() {
+        for items in 1..60 {
+            for threads in 1..9 {
+                let mut places: Vec<usize> = (0..items).map(|i| dealt(items, i, threads)).collect();
+                places.sort_unstable();
+                assert!(places.into_iter().eq(0..items), "{items} items, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn dealt_shares_weigh_the_same() {
+        // 24 items of 24, 23, ... to 1.
+        for threads in [2, 3, 4, 6] {
+            for thread in 0..threads {
+                let items = share(24, thread, threads);
+                let weights = items.map(|item| 24 - dealt(24, item, threads));
+                assert_eq!(weights.sum::<usize>(), 300 / threads);
             }
         }
     }

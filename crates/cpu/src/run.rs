@@ -7,7 +7,7 @@ use crate::kernels::rope::Rotation;
 use crate::kernels::{elementwise, layer_norm, norm, rope, tanh};
 use crate::kv::HeadOf;
 use crate::phases::{Phases, Walk};
-use crate::pool::share;
+use crate::pool::{dealt, share};
 use crate::prepared::PreparedPlan;
 use crate::product::Product;
 use crate::program::{Call, EmbedOf, Kernel, KeysAndValues, RopeKvWrite};
@@ -480,7 +480,11 @@ impl<'a> Run<'a> {
             });
             let own = walk.phase(count, |item| {
                 // Later tiles of a prompt have more context.
-                let (tile, attention) = of(count - 1 - item);
+                let place = match state.longest_tile {
+                    1 => item,
+                    _ => dealt(count, item, self.threads),
+                };
+                let (tile, attention) = of(count - 1 - place);
                 // SAFETY: each (tile, head) is computed by one thread into its own columns and rows.
                 unsafe { attention.run(isa, tile, scratch) };
             });

@@ -23,8 +23,6 @@ use crate::kernels::rope::Rotation;
 use crate::kv::{HeadOf, KvPool, TOKENS};
 use crate::lanes::{Floats, Lanes};
 use crate::memory::{AlignedSingles, Rows};
-#[cfg(target_arch = "x86_64")]
-use crate::{lanes::Avx512, memory::ALIGNMENT};
 use mettle_plan::{BlockId, KvElement};
 use std::ops::Range;
 
@@ -370,21 +368,18 @@ impl Attention<'_> {
         }
     }
 
-    /// Asks for the share of one group of rows in the blocks of the partition from `start` on, which is computed next.
+    /// The blocks of the partition from `start` on, which is computed next, to be asked for in so many steps.
     #[cfg(target_arch = "x86_64")]
-    fn ask_for_blocks(&self, tile: QueryTile<'_>, start: usize, group: usize, groups: usize) {
+    fn blocks_ahead(&self, tile: QueryTile<'_>, start: usize, steps: usize) -> twelve::Ahead {
         let bytes = TOKENS * self.head_dim * self.pool.element(self.of.kv.group).bytes();
-        for plane in (group..2 * PARTITION / TOKENS).step_by(groups) {
-            let position = start + plane / 2 * TOKENS;
-            if position >= tile.context {
-                return;
-            }
+        let mut ahead = twelve::Ahead::new(bytes);
+        for position in (start..tile.context.min(start + PARTITION)).step_by(TOKENS) {
             let (keys, values) = self.block_at(tile, position);
-            let from = if plane % 2 == 0 { keys } else { values };
-            for line in (0..bytes).step_by(ALIGNMENT) {
-                Avx512::prefetch(from.wrapping_add(line));
-            }
+            ahead.push(keys);
+            ahead.push(values);
         }
+        ahead.in_steps(steps);
+        ahead
     }
 
     /// The same twelve rows after twelve, added to the partitions before.
@@ -427,21 +422,17 @@ impl Attention<'_> {
                 }
             }
         }
+        let steps = rows.div_ceil(twelve::ROWS) * stretch.count;
+        let mut ahead = self.blocks_ahead(tile, positions.end, steps);
         for first in (0..rows).step_by(twelve::ROWS) {
             let group = first..rows.min(first + twelve::ROWS);
-            self.ask_for_blocks(
-                tile,
-                positions.end,
-                first / twelve::ROWS,
-                rows.div_ceil(twelve::ROWS),
-            );
             let all = first * dim..(first + twelve::ROWS) * dim;
             let queries = scratch.queries[all.clone()].as_ptr();
             let part = scratch.partition_out[..twelve::ROWS * dim].as_mut_ptr();
             let out = scratch.total_out[all].as_mut_ptr();
             let (totals, room) = (&mut scratch.total, &mut scratch.twelve);
             // SAFETY: twelve rows of each, of this thread; the caller's promise.
-            unsafe { stretch.add(group, queries, part, totals, out, room) };
+            unsafe { stretch.add(group, queries, part, totals, out, room, &mut ahead) };
         }
     }
 }

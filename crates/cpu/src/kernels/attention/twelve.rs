@@ -21,6 +21,7 @@ use super::softmaxes::{NOTHING, Softmaxes};
 use crate::kernels::exp::exp_of_negatives;
 use crate::kv::TOKENS;
 use crate::lanes::{Avx512, Floats, Sixteen, across_four, across_fours};
+use crate::memory::ALIGNMENT;
 use mettle_plan::KvElement;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -48,8 +49,8 @@ type OfRows = [f32; 16];
 pub struct Room {
     /// Scores, then weights.
     weights: [[[f32; TOKENS]; ROWS]; BLOCKS],
-    /// The largest scores up to a block, and what sums shrink by when it is added.
-    largest: [OfRows; BLOCKS],
+    /// The largest scores before each block and after the last, and what sums shrink by when it is added.
+    largest: [OfRows; BLOCKS + 1],
     shrinks: [OfRows; BLOCKS],
     /// Of the newest weights: every eighth of a row added up.
     eighths: [[f32; 8]; ROWS],
@@ -58,10 +59,63 @@ pub struct Room {
 impl Room {
     pub const EMPTY: Room = Room {
         weights: [[[0.0; TOKENS]; ROWS]; BLOCKS],
-        largest: [[0.0; 16]; BLOCKS],
+        largest: [[0.0; 16]; BLOCKS + 1],
         shrinks: [[0.0; 16]; BLOCKS],
         eighths: [[0.0; 8]; ROWS],
     };
+}
+
+/// Blocks that are read later, asked for a few lines at a time: all at once they would be more than a processor waits for, and what
+/// is read now would wait behind them.
+pub struct Ahead {
+    /// Keys and values.
+    blocks: [*const u8; 2 * BLOCKS],
+    count: usize,
+    /// Of each.
+    bytes: usize,
+    lines_a_step: usize,
+    /// What is asked for next.
+    block: usize,
+    offset: usize,
+}
+
+impl Ahead {
+    pub fn new(bytes: usize) -> Ahead {
+        Ahead {
+            blocks: [std::ptr::null(); 2 * BLOCKS],
+            count: 0,
+            bytes,
+            lines_a_step: 0,
+            block: 0,
+            offset: 0,
+        }
+    }
+
+    pub fn push(&mut self, block: *const u8) {
+        self.blocks[self.count] = block;
+        self.count += 1;
+    }
+
+    pub fn in_steps(&mut self, steps: usize) {
+        let lines = self.count * self.bytes.div_ceil(ALIGNMENT);
+        self.lines_a_step = lines.div_ceil(steps.max(1));
+    }
+
+    #[inline(always)]
+    fn ask(&mut self) {
+        for _ in 0..self.lines_a_step {
+            if self.block == self.count {
+                return;
+            }
+            let line = self.blocks[self.block].wrapping_add(self.offset);
+            // SAFETY: a prefetch does not fault.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+            self.offset += ALIGNMENT;
+            if self.offset >= self.bytes {
+                (self.block, self.offset) = (self.block + 1, 0);
+            }
+        }
+    }
 }
 
 /// Neighbouring blocks of one partition.
@@ -97,19 +151,20 @@ impl Stretch<'_> {
         totals: &mut Softmaxes,
         out: *mut f32,
         room: &mut Room,
+        ahead: &mut Ahead,
     ) {
         let blocks = self.blocks_seen(rows.clone());
         assert!(rows.len() <= ROWS && blocks.end <= BLOCKS);
-        let mut largest = Sixteen::splat(NOTHING);
         let mut sums = Sums {
-            relative_to: largest,
+            relative_to: Sixteen::splat(NOTHING),
             of_rows: Sixteen::splat(0.0),
         };
+        room.largest[blocks.start] = [NOTHING; 16];
         let mut before = None;
         for b in blocks.clone() {
             let beside = Beside {
                 scores: room.weights[before.unwrap_or(b)].as_mut_ptr(),
-                largest: room.largest[before.unwrap_or(b)].as_ptr(),
+                largest: &raw mut room.largest[b],
                 eighths: room.eighths.as_mut_ptr(),
                 rows: if before.is_some() { ROWS } else { 0 },
             };
@@ -118,6 +173,7 @@ impl Stretch<'_> {
                 true => self.keys[b + 1],
                 false => self.values[blocks.start],
             };
+            ahead.ask();
             let scores = &mut room.weights[b];
             // SAFETY: the caller's promise.
             let left = unsafe {
@@ -130,16 +186,25 @@ impl Stretch<'_> {
                 add_weights(&mut sums, ROWS - left, before, room);
             }
             self.amend(rows.clone(), b, &mut room.weights[b]);
-            largest = add_largest(largest, b, room);
             before = Some(b);
         }
         let Some(last) = before else { return };
+        add_largest(last, room);
         add_weights(&mut sums, 0, last, room);
+        let factors = sums.add_to(rows.clone(), totals);
+        let whole = [blocks.start, last].map(|b| self.position(b));
+        let whole = whole.iter().all(|&b| self.sight.sees_all(rows.clone(), b));
         // SAFETY: the caller's promise.
         unsafe {
-            std::ptr::write_bytes(part, 0, ROWS * self.dim);
-            self.add_values(rows.clone(), blocks, part, room);
-            sums.add_to(rows, part, totals, out, self.dim);
+            if whole && sums.is_of_all(rows.len()) {
+                for column in (0..self.dim).step_by(COLUMNS) {
+                    self.add_columns(column, blocks.clone(), out, &factors, room);
+                }
+            } else {
+                std::ptr::write_bytes(part, 0, ROWS * self.dim);
+                self.add_values(rows.clone(), blocks, part, room);
+                sums.combine(rows.len(), &factors, part, out, self.dim);
+            }
         }
     }
 
@@ -211,7 +276,7 @@ impl Stretch<'_> {
             unsafe {
                 if next > first {
                     for column in (0..self.dim).step_by(COLUMNS) {
-                        self.add_columns(column, first..next, out, room);
+                        self.add_columns(column, first..next, out, std::ptr::null(), room);
                     }
                 } else {
                     match self.element {
@@ -228,12 +293,19 @@ impl Stretch<'_> {
         }
     }
 
-    /// Some columns of blocks that all rows see.
+    /// Some columns of blocks that all rows see, with `factors` as [`halves::values`] takes them.
     ///
     /// # Safety
     /// As for `add_values`.
     #[inline(always)]
-    unsafe fn add_columns(&self, column: usize, blocks: Range<usize>, out: *mut f32, room: &Room) {
+    unsafe fn add_columns(
+        &self,
+        column: usize,
+        blocks: Range<usize>,
+        out: *mut f32,
+        factors: *const [OfRows; 2],
+        room: &Room,
+    ) {
         let offset = column * self.element.bytes();
         // Behind the last block come the next columns of the first.
         let next = offset + COLUMNS * self.element.bytes();
@@ -248,8 +320,12 @@ impl Stretch<'_> {
         unsafe {
             let out = out.add(column);
             match self.element {
-                KvElement::F16 => halves::values(from, dim, weights, shrinks, count, out),
-                KvElement::F32 => singles::values(from, dim, weights, shrinks, count, out),
+                KvElement::F16 => {
+                    halves::values(from, dim, weights, shrinks, count, out, factors)
+                }
+                KvElement::F32 => {
+                    singles::values(from, dim, weights, shrinks, count, out, factors)
+                }
             }
         }
     }
@@ -284,42 +360,63 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds the partition to those before it, as [`super::block::combine`] does.
-    ///
-    /// # Safety
-    /// As for [`Stretch::add`].
+    /// Adds them to those of the partitions before. What each row's sums of values are then to be multiplied with: those of the
+    /// partitions before, and those of this one.
     #[inline(always)]
-    unsafe fn add_to(
-        &self,
-        rows: Range<usize>,
-        part: *const f32,
-        totals: &mut Softmaxes,
-        out: *mut f32,
-        dim: usize,
-    ) {
-        let mut largest = [0.0; 16];
-        let mut factors = [[0.0; 16]; 2];
+    fn add_to(&self, rows: Range<usize>, totals: &mut Softmaxes) -> [OfRows; 2] {
         let [before, before_sum] = totals.get_rows::<Sixteen>(rows.start);
         let together = self.relative_to.larger(before);
         let shrinks = exp_of_negatives([before.sub(together), self.relative_to.sub(together)]);
         let sum = self.of_rows.mul_add(shrinks[1], before_sum.mul(shrinks[0]));
-        // SAFETY: sixteen values each; the caller's promise.
+        // Where nothing was seen, or only what is not a number, all stays as it was.
+        // SAFETY: chosen where the processor has AVX-512.
+        let sum = unsafe { _mm512_mask_mov_ps(before_sum.0, self.is_something(), sum.0) };
+        totals.put_rows(rows, [together, Sixteen(sum)]);
+        shrinks.map(|shrinks| {
+            let mut of_rows = [0.0; 16];
+            // SAFETY: sixteen values.
+            unsafe { shrinks.store(of_rows.as_mut_ptr()) };
+            of_rows
+        })
+    }
+
+    /// The rows that have seen a number.
+    #[inline(always)]
+    fn is_something(&self) -> __mmask16 {
+        // SAFETY: chosen where the processor has AVX-512.
         unsafe {
-            // Where nothing was seen, or only what is not a number, all stays as it was.
             let nothing = _mm512_set1_ps(NOTHING);
-            let is_something = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(self.relative_to.0, nothing);
-            let sum = Sixteen(_mm512_mask_mov_ps(before_sum.0, is_something, sum.0));
-            totals.put_rows(rows.clone(), [together, sum]);
-            self.relative_to.store(largest.as_mut_ptr());
-            for i in 0..2 {
-                shrinks[i].store(factors[i].as_mut_ptr());
+            _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(self.relative_to.0, nothing)
+        }
+    }
+
+    /// Whether each of so many rows has.
+    #[inline(always)]
+    fn is_of_all(&self, rows: usize) -> bool {
+        self.is_something().trailing_ones() as usize >= rows
+    }
+
+    /// Adds sums of values to those of the partitions before, as [`super::block::combine`] does.
+    ///
+    /// # Safety
+    /// As for [`Stretch::add`].
+    #[inline(always)]
+    unsafe fn combine(
+        &self,
+        rows: usize,
+        factors: &[OfRows; 2],
+        part: *const f32,
+        out: *mut f32,
+        dim: usize,
+    ) {
+        for row in 0..rows {
+            if self.is_something() & 1 << row == 0 {
+                continue;
             }
-            for row in 0..rows.len() {
-                if largest[row] == NOTHING {
-                    continue;
-                }
-                let [before, now] = [0, 1].map(|i| Sixteen::splat(factors[i][row]));
-                for column in (row * dim..(row + 1) * dim).step_by(16) {
+            let [before, now] = factors.map(|of_rows| Sixteen::splat(of_rows[row]));
+            for column in (row * dim..(row + 1) * dim).step_by(16) {
+                // SAFETY: the caller's promise.
+                unsafe {
                     let total = Sixteen::load(out.add(column)).mul(before);
                     let total = Sixteen::load(part.add(column)).mul_add(now, total);
                     total.store(out.add(column));
@@ -335,13 +432,13 @@ impl Sums {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
     // SAFETY: sixteen values.
-    let largest = unsafe { Sixteen::load(room.largest[block].as_ptr()) };
+    let largest = unsafe { Sixteen::load(room.largest[block + 1].as_ptr()) };
     let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
     // SAFETY: sixteen values.
     unsafe { shrink.store(room.shrinks[block].as_mut_ptr()) };
     sums.relative_to = largest;
     for row in done..ROWS {
-        let largest = Sixteen::splat(room.largest[block][row]);
+        let largest = Sixteen::splat(room.largest[block + 1][row]);
         let weights = room.weights[block][row].as_mut_ptr();
         // SAFETY: two registers of scores, and one of eight values.
         unsafe {
@@ -389,14 +486,17 @@ fn sum_of_each(eighths: &[[f32; 8]; ROWS]) -> Sixteen {
     Sixteen(_mm512_shuffle_f32x4::<0b11_01_10_00>(all, all))
 }
 
-/// The largest scores with those of a block.
+/// The largest scores with those of a block, where none is computed beside which they would be.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_largest(before: Sixteen, block: usize, room: &mut Room) -> Sixteen {
-    let largest = largest_of_each(&room.weights[block]).larger(before);
-    // SAFETY: sixteen values.
-    unsafe { largest.store(room.largest[block].as_mut_ptr()) };
-    largest
+fn add_largest(block: usize, room: &mut Room) {
+    let largest = largest_of_each(&room.weights[block]);
+    // SAFETY: sixteen values each.
+    unsafe {
+        let before = Sixteen::load(room.largest[block].as_ptr());
+        let after = room.largest[block + 1].as_mut_ptr();
+        largest.larger(before).store(after);
+    }
 }
 
 /// The largest score of each row that is not NaN, -infinity if there is none; then four times that of no row.

@@ -1,13 +1,13 @@
 //! Owns the two loops of multiply-adds of twelve rows, in assembly: with intrinsics the compiler keeps constants of the exponentials in
 //! registers and sums in memory.
 
-use super::ROWS;
+use super::{OfRows, ROWS};
 use crate::kernels::exp::{LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, POLYNOMIAL};
 use crate::kv::TOKENS;
 use std::arch::asm;
 
-/// What an exponential is made of, in the order of its steps.
-static EXPONENTIAL: [f32; 11] = [
+/// What an exponential is made of, in the order of its steps; then what is below every score.
+static CONSTANTS: [f32; 12] = [
     LOG2_E,
     LOWEST,
     -LN2_HIGH,
@@ -19,6 +19,7 @@ static EXPONENTIAL: [f32; 11] = [
     POLYNOMIAL[4],
     POLYNOMIAL[5],
     1.0,
+    f32::NEG_INFINITY,
 ];
 
 /// A factor for all lanes, times the two registers of elements, added to a row's two sums, and what is done beside it.
@@ -194,12 +195,100 @@ macro_rules! asm_of_all_vectors {
     };
 }
 
-/// What [`scores`] computes meanwhile: exponentials of rows of scores, in place.
+/// What [`scores`] computes meanwhile, if there are rows: how large scores were with these, where it is known how large before
+/// them, and exponentials, in place.
 pub struct Beside {
     pub scores: *mut [f32; TOKENS],
-    pub largest: *const f32,
+    pub largest: *mut OfRows,
     pub eighths: *mut [f32; 8],
     pub rows: usize,
+}
+
+/// A row's larger scores of two halves; NaN is less than all. First the one half.
+macro_rules! one_half {
+    ($row:literal, $to:literal) => {
+        concat!(
+            "vmovups ",
+            $to,
+            ", [{row} + 128 * ",
+            $row,
+            "]\nvmaxps ",
+            $to,
+            ", ",
+            $to,
+            ", dword ptr [rip + {constants} + 44]{{1to16}}"
+        )
+    };
+}
+
+/// Then the other.
+macro_rules! other_half {
+    ($row:literal, $to:literal, $temporary:literal) => {
+        concat!(
+            "vmovups ",
+            $temporary,
+            ", [{row} + 128 * ",
+            $row,
+            " + 64]\nvmaxps ",
+            $to,
+            ", ",
+            $temporary,
+            ", ",
+            $to
+        )
+    };
+}
+
+/// Two steps beside which four rows' largest scores are found, one of each in every fourth of `zmm27`, and what is done then.
+macro_rules! steps_of_four {
+    (
+        $kind:ident, $step:literal $offset:literal, $next:literal $next_offset:literal, $a:literal $b:literal $c:literal $d:literal;
+        $then0:expr, $then1:expr, $then2:expr
+    ) => {
+        concat!(
+            step!(
+                $kind, key!($kind, "{keys}", $step), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", $offset;
+                one_half!($a, "zmm27"),
+                other_half!($a, "zmm27", "zmm28"),
+                one_half!($b, "zmm28"),
+                other_half!($b, "zmm28", "zmm29"),
+                "vunpcklps zmm29, zmm27, zmm28",
+                "vunpckhps zmm30, zmm27, zmm28",
+                "vmaxps zmm27, zmm29, zmm30",
+                one_half!($c, "zmm28"),
+                other_half!($c, "zmm28", "zmm29"),
+                one_half!($d, "zmm29"),
+                other_half!($d, "zmm29", "zmm30"),
+                ""
+            ),
+            step!(
+                $kind, key!($kind, "{keys}", $next), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", $next_offset;
+                "vunpcklps zmm30, zmm28, zmm29",
+                "vunpckhps zmm28, zmm28, zmm29",
+                "vmaxps zmm28, zmm30, zmm28",
+                "",
+                "vunpcklpd zmm29, zmm27, zmm28",
+                "vunpckhpd zmm30, zmm27, zmm28",
+                "vmaxps zmm27, zmm29, zmm30",
+                "",
+                $then0,
+                $then1,
+                "",
+                $then2
+            ),
+        )
+    };
+}
+
+/// Four steps on.
+macro_rules! advance {
+    ($kind:ident) => {
+        concat!(
+            "add {keys}, 4 * 32 * ",
+            bytes!($kind),
+            "\nadd {a}, 16\nadd {b}, 16\nadd {c}, 16\n"
+        )
+    };
 }
 
 macro_rules! scores {
@@ -208,7 +297,7 @@ macro_rules! scores {
 /// there is time for: the number of rows that are left is the result. Then what is read `next` is asked for.
 ///
 /// # Safety
-/// All of it exists, nobody else touches what is written, `dim` is a multiple of four and not 0; the processor has AVX-512.
+/// All of it exists, nobody else touches what is written, `dim` is a multiple of four and twelve at least; the processor has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub unsafe fn scores(
@@ -249,6 +338,27 @@ pub unsafe fn scores(
             "vpxord zmm23, zmm23, zmm23",
             "test {left}, {left}",
             "jz 3f",
+            steps_of_four!($kind, "0" "0", "1" "4", "0" "1" "2" "3"; "vmovaps zmm31, zmm27", "", ""),
+            steps_of_four!(
+                $kind, "2" "8", "3" "12", "4" "5" "6" "7";
+                "vshuff32x4 zmm28, zmm31, zmm27, 0x88", "vshuff32x4 zmm29, zmm31, zmm27, 0xdd", "vmaxps zmm31, zmm28, zmm29"
+            ),
+            advance!($kind),
+            steps_of_four!(
+                $kind, "0" "0", "1" "4", "8" "9" "10" "11";
+                "vshuff32x4 zmm28, zmm27, zmm27, 0x88", "vshuff32x4 zmm29, zmm27, zmm27, 0xdd", "vmaxps zmm27, zmm28, zmm29"
+            ),
+            step!(
+                $kind, key!($kind, "{keys}", "2"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8";
+                "vshuff32x4 zmm28, zmm31, zmm27, 0x88", "vshuff32x4 zmm29, zmm31, zmm27, 0xdd", "", "vmaxps zmm28, zmm28, zmm29",
+                "", "", "vmaxps zmm28, zmm28, [{largest} - 64]", "", "", "vmovups [{largest}], zmm28", "", ""
+            ),
+            step!(
+                $kind, key!($kind, "{keys}", "3"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12";
+                "", "", "", "", "", "", "", "", "", "", "", ""
+            ),
+            advance!($kind),
+            "sub {steps}, 2",
             "2:",
             // One row's exponentials, of 16 and 16: scores less the largest, times log2 e, rounded; which of them are not too low.
             step!(
@@ -317,10 +427,7 @@ pub unsafe fn scores(
             "add {row}, 128",
             "add {largest}, 4",
             "add {eighths}, 32",
-            concat!("add {keys}, 4 * 32 * ", bytes!($kind)),
-            "add {a}, 16",
-            "add {b}, 16",
-            "add {c}, 16",
+            advance!($kind),
             "dec {steps}",
             "dec {left}",
             "jz 3f",
@@ -334,11 +441,8 @@ pub unsafe fn scores(
             step_asking!($kind, key!($kind, "{keys}", "1"), key!($kind, "{next}", "1"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "4"),
             step_asking!($kind, key!($kind, "{keys}", "2"), key!($kind, "{next}", "2"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "8"),
             step_asking!($kind, key!($kind, "{keys}", "3"), key!($kind, "{next}", "3"), "{a}" "{b}" "{c}", "{one}", "2 * {one}", "{three}", "12"),
-            concat!("add {keys}, 4 * 32 * ", bytes!($kind)),
+            advance!($kind),
             concat!("add {next}, 4 * 32 * ", bytes!($kind)),
-            "add {a}, 16",
-            "add {b}, 16",
-            "add {c}, 16",
             "dec {steps}",
             "jnz 4b",
             "5:",
@@ -378,7 +482,7 @@ pub unsafe fn scores(
             row = inout(reg) beside.scores => _,
             largest = inout(reg) beside.largest => _,
             eighths = inout(reg) beside.eighths => _,
-            constants = sym EXPONENTIAL,
+            constants = sym CONSTANTS,
             scores = in(reg) scores,
             out("k1") _,
             out("k2") _,
@@ -389,14 +493,31 @@ pub unsafe fn scores(
 };
 }
 
+/// A row's two sums times a factor, added to what is there times another.
+macro_rules! total {
+    ($before:literal, $now:literal, $first:literal, $second:literal, $($to:expr),*) => {
+        concat!(
+            "vbroadcastss zmm24, dword ptr [{factors} + ", $before, "]\n",
+            "vbroadcastss zmm25, dword ptr [{factors} + ", $now, "]\n",
+            "vmulps zmm26, zmm24, [", $($to,)* "]\n",
+            "vmulps zmm27, zmm24, [", $($to,)* " + 64]\n",
+            "vfmadd231ps zmm26, ", $first, ", zmm25\n",
+            "vfmadd231ps zmm27, ", $second, ", zmm25\n",
+            "vmovups [", $($to,)* "], zmm26\n",
+            "vmovups [", $($to,)* " + 64], zmm27",
+        )
+    };
+}
+
 macro_rules! values {
 ($kind:ident, $sums:literal, $two_sums:literal) => {
 /// Adds to 32 columns of twelve rows of sums, `dim` values apart, what blocks of values, `[32][dim]`, give with their weights. Before a
 /// block is added, a row's sums are multiplied with its shrink. Where the columns of each block start is listed, and after them what
-/// is read next.
+/// is read next. With `factors` the sums start from 0 instead, and what is there already, times each row's first factor, grows by them
+/// times its second.
 ///
 /// # Safety
-/// All of it exists, 16 shrinks a block, and a block at least; nobody else touches the sums; the processor has AVX-512.
+/// All of it exists (`factors` if not null), 16 shrinks a block, and a block at least; nobody else touches the sums; the processor has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub unsafe fn values(
@@ -406,10 +527,39 @@ pub unsafe fn values(
     shrinks: *const [f32; 16],
     blocks: usize,
     sums: *mut f32,
+    factors: *const [OfRows; 2],
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         asm_of_all_vectors!(
+            "test {factors}, {factors}",
+            "jz 7f",
+            "vpxord zmm0, zmm0, zmm0",
+            "vpxord zmm1, zmm1, zmm1",
+            "vpxord zmm2, zmm2, zmm2",
+            "vpxord zmm3, zmm3, zmm3",
+            "vpxord zmm4, zmm4, zmm4",
+            "vpxord zmm5, zmm5, zmm5",
+            "vpxord zmm6, zmm6, zmm6",
+            "vpxord zmm7, zmm7, zmm7",
+            "vpxord zmm8, zmm8, zmm8",
+            "vpxord zmm9, zmm9, zmm9",
+            "vpxord zmm10, zmm10, zmm10",
+            "vpxord zmm11, zmm11, zmm11",
+            "vpxord zmm12, zmm12, zmm12",
+            "vpxord zmm13, zmm13, zmm13",
+            "vpxord zmm14, zmm14, zmm14",
+            "vpxord zmm15, zmm15, zmm15",
+            "vpxord zmm16, zmm16, zmm16",
+            "vpxord zmm17, zmm17, zmm17",
+            "vpxord zmm18, zmm18, zmm18",
+            "vpxord zmm19, zmm19, zmm19",
+            "vpxord zmm20, zmm20, zmm20",
+            "vpxord zmm21, zmm21, zmm21",
+            "vpxord zmm22, zmm22, zmm22",
+            "vpxord zmm23, zmm23, zmm23",
+            "jmp 4f",
+            "7:",
             "vmovups zmm0, [{a}]",
             "vmovups zmm1, [{a} + 64]",
             concat!("vmovups zmm2, [{a} + ", $sums, " * {one}]"),
@@ -471,6 +621,7 @@ pub unsafe fn values(
             "vbroadcastss zmm27, dword ptr [{shrinks} + 44]",
             "vmulps zmm22, zmm22, zmm27",
             "vmulps zmm23, zmm23, zmm27",
+            "4:",
             "mov {from}, [{values}]",
             "lea {later}, [{from} + 8 * {one}]",
             "mov {steps:e}, 8",
@@ -491,6 +642,22 @@ pub unsafe fn values(
             "add {shrinks}, 64",
             "dec {blocks}",
             "jnz 2b",
+            "test {factors}, {factors}",
+            "jz 5f",
+            total!(0, 64, "zmm0", "zmm1", "{a}"),
+            total!(4, 68, "zmm2", "zmm3", "{a} + ", $sums, " * {one}"),
+            total!(8, 72, "zmm4", "zmm5", "{a} + ", $two_sums, " * {one}"),
+            total!(12, 76, "zmm6", "zmm7", "{a} + ", $sums, " * {three}"),
+            total!(16, 80, "zmm8", "zmm9", "{b}"),
+            total!(20, 84, "zmm10", "zmm11", "{b} + ", $sums, " * {one}"),
+            total!(24, 88, "zmm12", "zmm13", "{b} + ", $two_sums, " * {one}"),
+            total!(28, 92, "zmm14", "zmm15", "{b} + ", $sums, " * {three}"),
+            total!(32, 96, "zmm16", "zmm17", "{c}"),
+            total!(36, 100, "zmm18", "zmm19", "{c} + ", $sums, " * {one}"),
+            total!(40, 104, "zmm20", "zmm21", "{c} + ", $two_sums, " * {one}"),
+            total!(44, 108, "zmm22", "zmm23", "{c} + ", $sums, " * {three}"),
+            "jmp 6f",
+            "5:",
             "vmovups [{a}], zmm0",
             "vmovups [{a} + 64], zmm1",
             concat!("vmovups [{a} + ", $sums, " * {one}], zmm2"),
@@ -515,6 +682,7 @@ pub unsafe fn values(
             concat!("vmovups [{c} + ", $two_sums, " * {one} + 64], zmm21"),
             concat!("vmovups [{c} + ", $sums, " * {three}], zmm22"),
             concat!("vmovups [{c} + ", $sums, " * {three} + 64], zmm23"),
+            "6:",
             values = inout(reg) values => _,
             from = out(reg) _,
             later = out(reg) _,
@@ -527,6 +695,7 @@ pub unsafe fn values(
             a = in(reg) sums,
             b = in(reg) sums.add(4 * dim),
             c = in(reg) sums.add(8 * dim),
+            factors = in(reg) factors,
         );
     }
 }
