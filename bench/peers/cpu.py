@@ -50,6 +50,8 @@ class Row:
     peers: tuple = ("llama.cpp",)
     rounds: int = 2
     repeats: int = 1
+    # Prompts of so many tokens take turns with these, for as many tokens in all: what is said is the share of their rate.
+    beside: int = 0
 
 
 def both(of=""):
@@ -58,7 +60,7 @@ def both(of=""):
 
 ROWS = {
     "512": Row(both(), 512, 64, peers=("llama.cpp", "OpenVINO GenAI", "OpenVINO f32"), repeats=3),
-    "4096": Row({"prefill": "prefill, 4096 tokens"}, 4096, 8),
+    "4096": Row({"prefill": "prefill, 4096 tokens"}, 4096, 8, rounds=5, beside=512),
     "batch-8": Row({"decode": "decode, 8 sequences after 512"}, 512, 32, 8),
     "batch-32": Row({"decode": "decode, 32 sequences after 512"}, 512, 16, 32),
     **{kind.lower(): Row(both(f"0.5B {kind}: "), 512, 32, model=kind, repeats=3) for kind in reversed(dummy_model.TYPES)},
@@ -154,6 +156,14 @@ class Bench:
                 for run in runs["mettle"]
                 for decode in run["decode_beside_memory"]
             ]
+        if row.beside:
+            shares = [run["prefill"]["median"] / run["beside"]["median"] for run in runs["mettle"]]
+            result["of_rate"] = {
+                "tokens": row.beside,
+                "median_tokens_per_second": [round(run["beside"]["median"], 1) for run in runs["mettle"]],
+                "shares": [round(share, 4) for share in shares],
+                "median_share": round(statistics.median(shares), 4),
+            }
         return result | {"missing": missing, BUSY: disturbed}
 
     def measure(self, name, row, path):
@@ -168,6 +178,9 @@ class Bench:
             disturbed.append(machine.busy(self.arguments.threads))
             others = machine.Others()
             run = self.mettle.latency(path, row.input, row.output, row.batch, row.repeats, reads_all(row))
+            if row.beside:
+                repeats = row.repeats * row.input // row.beside
+                run["beside"] = self.mettle.latency(path, row.beside, row.output, row.batch, repeats)["prefill"]
             runs["mettle"].append(run)
             latest = {}
             for peer, variant in left:

@@ -26,7 +26,10 @@ def table(record):
             for phase, speeds in row["best_tokens_per_second"].items():
                 can_say = phase == "decode" and not row[BUSY]
                 read = shares(row.get("decode_read", [])) if can_say else ""
-                lines.append(line(heading(row, row["titles"][phase]), *cells(row, speeds, "tok/s"), read))
+                title = row["titles"][phase]
+                if "of_rate" in row:
+                    title += " (%.0f %% of the rate of %d in turn)" % (100 * row["of_rate"]["median_share"], row["of_rate"]["tokens"])
+                lines.append(line(heading(row, title), *cells(row, speeds, "tok/s"), read))
     lines += ["", "Memory: what decode read, of the more that `mettle bench latency --memory` measured right before and after it: median, least and most."]
     lines += [f"{peer}: {described(about)}." for peer, about in record["peers"].items() if "f32" not in peer]
     return "\n".join(lines)

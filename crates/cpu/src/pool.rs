@@ -199,7 +199,10 @@ mod tests {
             for threads in 1..9 {
                 let mut places: Vec<usize> = (0..items).map(|i| dealt(items, i, threads)).collect();
                 places.sort_unstable();
-                assert!(places.into_iter().eq(0..items), "{items} items, {threads} threads");
+                assert!(
+                    places.into_iter().eq(0..items),
+                    "{items} items, {threads} threads"
+                );
             }
         }
     }

@@ -371,15 +371,13 @@ impl Attention<'_> {
     /// The blocks of the partition from `start` on, which is computed next, to be asked for in so many steps.
     #[cfg(target_arch = "x86_64")]
     fn blocks_ahead(&self, tile: QueryTile<'_>, start: usize, steps: usize) -> twelve::Ahead {
-        let bytes = TOKENS * self.head_dim * self.pool.element(self.of.kv.group).bytes();
-        let mut ahead = twelve::Ahead::new(bytes);
-        for position in (start..tile.context.min(start + PARTITION)).step_by(TOKENS) {
+        let positions = (start..tile.context.min(start + PARTITION)).step_by(TOKENS);
+        let blocks = positions.flat_map(|position| {
             let (keys, values) = self.block_at(tile, position);
-            ahead.push(keys);
-            ahead.push(values);
-        }
-        ahead.in_steps(steps);
-        ahead
+            [keys, values]
+        });
+        let bytes = TOKENS * self.head_dim * self.pool.element(self.of.kv.group).bytes();
+        twelve::Ahead::new(blocks, bytes, steps)
     }
 
     /// The same twelve rows after twelve, added to the partitions before.
@@ -395,16 +393,19 @@ impl Attention<'_> {
         scratch: &mut Scratch,
     ) {
         let (rows, dim, sight) = (self.rows(tile), self.head_dim, self.sight(tile));
+        let count = positions.len().div_ceil(TOKENS);
+        let steps = rows.div_ceil(twelve::ROWS) * count;
         let mut stretch = twelve::Stretch {
             keys: [std::ptr::null(); twelve::BLOCKS],
             values: [std::ptr::null(); twelve::BLOCKS],
             element: self.pool.element(self.of.kv.group),
-            count: positions.len().div_ceil(TOKENS),
+            count,
             start: positions.start,
             dim,
             sight,
             softcap: self.softcap,
             bias: self.bias,
+            ahead: self.blocks_ahead(tile, positions.end, steps),
         };
         for (i, position) in positions.clone().step_by(TOKENS).enumerate() {
             (stretch.keys[i], stretch.values[i]) = self.block_at(tile, position);
@@ -422,8 +423,6 @@ impl Attention<'_> {
                 }
             }
         }
-        let steps = rows.div_ceil(twelve::ROWS) * stretch.count;
-        let mut ahead = self.blocks_ahead(tile, positions.end, steps);
         for first in (0..rows).step_by(twelve::ROWS) {
             let group = first..rows.min(first + twelve::ROWS);
             let all = first * dim..(first + twelve::ROWS) * dim;
@@ -432,7 +431,7 @@ impl Attention<'_> {
             let out = scratch.total_out[all].as_mut_ptr();
             let (totals, room) = (&mut scratch.total, &mut scratch.twelve);
             // SAFETY: twelve rows of each, of this thread; the caller's promise.
-            unsafe { stretch.add(group, queries, part, totals, out, room, &mut ahead) };
+            unsafe { stretch.add(group, queries, part, totals, out, room) };
         }
     }
 }

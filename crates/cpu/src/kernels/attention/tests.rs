@@ -352,6 +352,20 @@ fn windows_softcaps_sinks_and_biases_give_the_same_bits_too() {
     });
 }
 
+/// Of the first partition the first query of a tile sees one token, and the last one's window begins a block behind its end.
+#[test]
+fn windows_leave_a_partition_within_a_tile() {
+    let kind = Kind {
+        window: Some(6),
+        ..PLAIN
+    };
+    let wanted = run::<64>(kind, Isa::Scalar, KvElement::F16, 260, TILE, 1);
+    for isa in Isa::available() {
+        let found = run::<64>(kind, isa, KvElement::F16, 260, TILE, TILE);
+        assert_eq!(found, wanted, "{isa}");
+    }
+}
+
 /// Rows are taken in threes, twos and ones, or twelve by twelve, by how many there are.
 #[test]
 fn a_head_does_not_know_how_many_share_its_keys() {
@@ -391,31 +405,37 @@ fn a_head_does_not_know_how_many_share_its_keys() {
     }
 }
 
-/// Key 256 is not a number: whoever sees it alone in its partition sees nothing there, whoever sees more has no number either.
+/// Where no key that is seen of a partition is a number, nothing of it is seen: of the last key alone, and of all of the first
+/// partition's.
 #[test]
-fn a_key_that_is_not_a_number_alone_in_a_partition_is_not_seen() {
+fn partitions_of_keys_that_are_not_numbers_are_not_seen() {
     const DIM: usize = 64;
-    let (pool, blocks, of) = pool::<DIM>(0..257, KvElement::F16);
-    // SAFETY: one thread, and the page exists.
-    unsafe { pool.write(of, blocks[8], 0, &[f32::NAN; DIM], &[1.0; DIM]) };
-    let attend = |isa, position, tokens| {
-        let tile = QueryTile {
-            row: 0,
-            position,
-            tokens,
-            context: position + tokens,
-            blocks: &blocks,
-            first_page: 0,
+    for (context, not_numbers) in [(257, 256..257), (300, 0..PARTITION)] {
+        let (pool, blocks, of) = pool::<DIM>(0..context, KvElement::F16);
+        for position in not_numbers {
+            let (page, token) = (blocks[position / 32], position % 32);
+            // SAFETY: one thread, and the page exists.
+            unsafe { pool.write(of, page, token, &[f32::NAN; DIM], &[1.0; DIM]) };
+        }
+        let attend = |isa, position, tokens| {
+            let tile = QueryTile {
+                row: 0,
+                position,
+                tokens,
+                context: position + tokens,
+                blocks: &blocks,
+                first_page: 0,
+            };
+            attend_with::<DIM>(isa, &pool, of, tile, 0..HEADS)
         };
-        attend_with::<DIM>(isa, &pool, of, tile, 0..HEADS)
-    };
-    for isa in Isa::available() {
-        for tokens in [1, 8] {
-            let found = attend(isa, 257 - tokens, tokens);
-            let wanted = attend(Isa::Scalar, 257 - tokens, tokens);
-            assert_eq!(found, wanted, "{isa}, {tokens} tokens");
-            let values = found.iter().flatten();
-            assert!(values.into_iter().all(|v| v.is_finite()), "{isa}");
+        for isa in Isa::available() {
+            for tokens in [1, 8] {
+                let found = attend(isa, context - tokens, tokens);
+                let wanted = attend(Isa::Scalar, context - tokens, tokens);
+                assert_eq!(found, wanted, "{isa}, {tokens} tokens of {context}");
+                let values = found.iter().flatten();
+                assert!(values.into_iter().all(|v| v.is_finite()), "{isa}");
+            }
         }
     }
 }
@@ -493,46 +513,4 @@ fn attend_with<const DIM: usize>(
             .map(|token| out.row(token).to_vec())
             .collect()
     }
-}
-
-#[test]
-#[ignore]
-fn time_it() {
-    const DIM: usize = 64;
-    let context: usize = std::env::var("CONTEXT").ok().map_or(2048, |v| v.parse().unwrap());
-    let layers: usize = std::env::var("LAYERS").ok().map_or(1, |v| v.parse().unwrap());
-    let plane = Plane { heads: 3, width: DIM, element: KvElement::F16 };
-    let groups = [KvGroup { name: "test".into(), layers, planes: vec![plane, plane], retention: Retention::Full }];
-    let layout = PageLayout::new(&groups, 32);
-    let pages = context / 32;
-    let pool = KvPool::new(&groups, &layout, pages + 1).unwrap();
-    let blocks: Vec<BlockId> = (0..pages).map(|p| BlockId((p + 1) as u32)).collect();
-    for layer in 0..layers { for head in 0..3 { for position in 0..context {
-        let of = HeadOf { kv: KvLayer { group: 0, layer }, head };
-        unsafe { pool.write(of, blocks[position / 32], position % 32, &key_of::<DIM>(position), &value_of::<DIM>(position)) };
-    }}}
-    let width = 3 * DIM;
-    let q = AlignedBytes::zeroed("test", 64 * width * 4).unwrap();
-    let out = AlignedBytes::zeroed("test", 64 * width * 4).unwrap();
-    let (q, out) = unsafe { (Rows::new(q.base().cast(), width, width), Rows::new(out.base().cast(), width, width)) };
-    for i in 0..64 { let query = query_of::<DIM>(i); unsafe { q.row_mut(i).copy_from_slice(&query) }; }
-    let isa = Isa::detect();
-    let mut scratch = Scratch::new(DIM, 3);
-    let tile = QueryTile { row: 0, position: context - 1, tokens: 64, context, blocks: &blocks, first_page: 0 };
-    let mut best = f64::MAX;
-    let mut times = vec![];
-    for _ in 0..(200000 / context / layers).max(5) {
-        let start = std::time::Instant::now();
-        for layer in 0..layers { for head in 0..3 {
-            let attention = Attention { pool: &pool, of: HeadOf { kv: KvLayer { group: 0, layer }, head }, q, out, head_dim: DIM, scale: 0.125, causal: false, window: None, softcap: None, sinks: None, bias: None, rotation: None };
-            unsafe { attention.run(isa, tile, &mut scratch) };
-        }}
-        let t = start.elapsed().as_secs_f64() * 1e6 / (layers * 3 * 16 * context / 256) as f64;
-        times.push(t); best = best.min(t);
-    }
-    times.sort_by(f64::total_cmp);
-    // cycles of a chain of multiplications
-    let mut clock = f64::MAX;
-    for _ in 0..20 { let s = std::time::Instant::now(); let mut x = 3u64; for _ in 0..100000 { x = x.wrapping_mul(x) ; std::hint::black_box(&mut 0u8); unsafe { std::arch::asm!("/* {0} */", inout(reg) x) } } std::hint::black_box(x); clock = clock.min(s.elapsed().as_secs_f64() * 1e9 / 300000.0); }
-    println!("TIME best {best:.3} us median {:.3} us  {:.0} cycles at {:.2} GHz", times[times.len() / 2], best * 1000.0 / clock, 1.0 / clock);
 }

@@ -1,9 +1,9 @@
 //! Owns attention of twelve rows over a partition of the context, in AVX-512's registers.
 //!
 //! A prompt's rows are many, so they are taken twelve by twelve through all blocks of a partition: 24 sums, what they grow by and its
-//! factors fill the 32 registers. Sums of values stay in them as long as all twelve rows see whole blocks, and the exponentials of a
-//! block are computed beside the scores of the next: they are chains of dependent steps, which wait for themselves where nothing else
-//! is to be done. What is computed is what [`super::block`] computes, in the same order for every row: the same bits.
+//! factors fill the 32 registers. Sums of values stay in them as long as all twelve rows see whole blocks, and of a whole partition until
+//! they are added to those before. The largest scores and the exponentials of a block are found beside the scores of the next: they are
+//! chains of dependent steps, which wait for themselves where nothing else is to be done. What is computed is what [`super::block`] computes, in the same order for every row: the same bits.
 
 #![allow(
     clippy::needless_range_loop,
@@ -80,25 +80,23 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(bytes: usize) -> Ahead {
-        Ahead {
+    /// Blocks of so many bytes each, which are to be asked for by the end of so many steps.
+    pub fn new(blocks: impl Iterator<Item = *const u8>, bytes: usize, steps: usize) -> Ahead {
+        let mut ahead = Ahead {
             blocks: [std::ptr::null(); 2 * BLOCKS],
             count: 0,
             bytes,
             lines_a_step: 0,
             block: 0,
             offset: 0,
+        };
+        for (place, block) in ahead.blocks.iter_mut().zip(blocks) {
+            *place = block;
+            ahead.count += 1;
         }
-    }
-
-    pub fn push(&mut self, block: *const u8) {
-        self.blocks[self.count] = block;
-        self.count += 1;
-    }
-
-    pub fn in_steps(&mut self, steps: usize) {
-        let lines = self.count * self.bytes.div_ceil(ALIGNMENT);
-        self.lines_a_step = lines.div_ceil(steps.max(1));
+        let lines = ahead.count * bytes.div_ceil(ALIGNMENT);
+        ahead.lines_a_step = lines.div_ceil(steps.max(1));
+        ahead
     }
 
     #[inline(always)]
@@ -119,7 +117,6 @@ impl Ahead {
 }
 
 /// Neighbouring blocks of one partition.
-#[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// `[dim][32]` each.
     pub keys: [*const u8; BLOCKS],
@@ -134,6 +131,8 @@ pub struct Stretch<'a> {
     pub sight: Sight,
     pub softcap: Option<f32>,
     pub bias: Option<BiasRows<'a>>,
+    /// The blocks of the partition behind it.
+    pub ahead: Ahead,
 }
 
 impl Stretch<'_> {
@@ -144,27 +143,29 @@ impl Stretch<'_> {
     /// touches `part` and `out`; the processor has AVX-512.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
     pub unsafe fn add(
-        &self,
+        &mut self,
         rows: Range<usize>,
         queries: *const f32,
         part: *mut f32,
         totals: &mut Softmaxes,
         out: *mut f32,
         room: &mut Room,
-        ahead: &mut Ahead,
     ) {
         let blocks = self.blocks_seen(rows.clone());
+        if blocks.is_empty() {
+            return;
+        }
         assert!(rows.len() <= ROWS && blocks.end <= BLOCKS);
         let mut sums = Sums {
             relative_to: Sixteen::splat(NOTHING),
             of_rows: Sixteen::splat(0.0),
         };
         room.largest[blocks.start] = [NOTHING; 16];
-        let mut before = None;
+        let (mut before, last) = (None, blocks.end - 1);
         for b in blocks.clone() {
             let beside = Beside {
                 scores: room.weights[before.unwrap_or(b)].as_mut_ptr(),
-                largest: &raw mut room.largest[b],
+                largest: room.largest.as_mut_ptr().wrapping_add(b),
                 eighths: room.eighths.as_mut_ptr(),
                 rows: if before.is_some() { ROWS } else { 0 },
             };
@@ -173,7 +174,7 @@ impl Stretch<'_> {
                 true => self.keys[b + 1],
                 false => self.values[blocks.start],
             };
-            ahead.ask();
+            self.ahead.ask();
             let scores = &mut room.weights[b];
             // SAFETY: the caller's promise.
             let left = unsafe {
@@ -188,7 +189,6 @@ impl Stretch<'_> {
             self.amend(rows.clone(), b, &mut room.weights[b]);
             before = Some(b);
         }
-        let Some(last) = before else { return };
         add_largest(last, room);
         add_weights(&mut sums, 0, last, room);
         let factors = sums.add_to(rows.clone(), totals);
@@ -320,12 +320,8 @@ impl Stretch<'_> {
         unsafe {
             let out = out.add(column);
             match self.element {
-                KvElement::F16 => {
-                    halves::values(from, dim, weights, shrinks, count, out, factors)
-                }
-                KvElement::F32 => {
-                    singles::values(from, dim, weights, shrinks, count, out, factors)
-                }
+                KvElement::F16 => halves::values(from, dim, weights, shrinks, count, out, factors),
+                KvElement::F32 => singles::values(from, dim, weights, shrinks, count, out, factors),
             }
         }
     }
