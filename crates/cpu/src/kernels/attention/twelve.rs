@@ -52,8 +52,8 @@ pub struct Room {
     /// The largest scores before each block and after the last, and what sums shrink by when it is added.
     largest: [OfRows; BLOCKS + 1],
     shrinks: [OfRows; BLOCKS],
-    /// Of the newest weights: every eighth of a row added up.
-    eighths: [[f32; 8]; ROWS],
+    /// Of the newest weights, and of those before: every eighth of a row added up.
+    eighths: [[[f32; 8]; ROWS]; 2],
 }
 
 impl Room {
@@ -61,7 +61,7 @@ impl Room {
         weights: [[[0.0; TOKENS]; ROWS]; BLOCKS],
         largest: [[0.0; 16]; BLOCKS + 1],
         shrinks: [[0.0; 16]; BLOCKS],
-        eighths: [[0.0; 8]; ROWS],
+        eighths: [[[0.0; 8]; ROWS]; 2],
     };
 }
 
@@ -166,7 +166,7 @@ impl Stretch<'_> {
             let beside = Beside {
                 scores: room.weights[before.unwrap_or(b)].as_mut_ptr(),
                 largest: room.largest.as_mut_ptr().wrapping_add(b),
-                eighths: room.eighths.as_mut_ptr(),
+                eighths: room.eighths[before.unwrap_or(b) % 2].as_mut_ptr(),
                 rows: if before.is_some() { ROWS } else { 0 },
             };
             let (keys, dim) = (self.keys[b], self.dim);
@@ -184,13 +184,19 @@ impl Stretch<'_> {
                 }
             };
             if let Some(before) = before {
-                add_weights(&mut sums, ROWS - left, before, room);
+                make_weights(ROWS - left, before, room);
+                if before > blocks.start {
+                    add_weights(&mut sums, before - 1, room);
+                }
             }
             self.amend(rows.clone(), b, &mut room.weights[b]);
             before = Some(b);
         }
         add_largest(last, room);
-        add_weights(&mut sums, 0, last, room);
+        make_weights(0, last, room);
+        for block in last.saturating_sub(1).max(blocks.start)..=last {
+            add_weights(&mut sums, block, room);
+        }
         let factors = sums.add_to(rows.clone(), totals);
         let whole = [blocks.start, last].map(|b| self.position(b));
         let whole = whole.iter().all(|&b| self.sight.sees_all(rows.clone(), b));
@@ -422,20 +428,14 @@ impl Sums {
     }
 }
 
-/// Makes weights of the scores of a block, the first `done` rows excepted which are made already, and adds them up. What sums shrink by
-/// is found here, while the largest scores of the next block are: one after the other, they would be one long wait.
+/// Makes weights of the scores of a block, the first `done` rows excepted which are made already.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
-    // SAFETY: sixteen values.
-    let largest = unsafe { Sixteen::load(room.largest[block + 1].as_ptr()) };
-    let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
-    // SAFETY: sixteen values.
-    unsafe { shrink.store(room.shrinks[block].as_mut_ptr()) };
-    sums.relative_to = largest;
+fn make_weights(done: usize, block: usize, room: &mut Room) {
     for row in done..ROWS {
         let largest = Sixteen::splat(room.largest[block + 1][row]);
         let weights = room.weights[block][row].as_mut_ptr();
+        let eighths = room.eighths[block % 2][row].as_mut_ptr();
         // SAFETY: two registers of scores, and one of eight values.
         unsafe {
             let first = Sixteen::load(weights).sub(largest);
@@ -445,10 +445,24 @@ fn add_weights(sums: &mut Sums, done: usize, block: usize, room: &mut Room) {
             last.store(weights.add(16));
             // Not from memory: of registers just stored, the compiler moves halves value by value.
             let ([a, b], [c, d]) = (first.halves(), last.halves());
-            a.add(b).add(c).add(d).store(room.eighths[row].as_mut_ptr());
+            a.add(b).add(c).add(d).store(eighths);
         }
     }
-    sums.of_rows = sums.of_rows.mul_add(shrink, sum_of_each(&room.eighths));
+}
+
+/// Adds up the weights of a block, and finds what sums shrink by before it is added: a block later than they are made, which they
+/// would otherwise wait for.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_weights(sums: &mut Sums, block: usize, room: &mut Room) {
+    // SAFETY: sixteen values.
+    let largest = unsafe { Sixteen::load(room.largest[block + 1].as_ptr()) };
+    let [shrink] = exp_of_negatives([sums.relative_to.sub(largest)]);
+    // SAFETY: sixteen values.
+    unsafe { shrink.store(room.shrinks[block].as_mut_ptr()) };
+    sums.relative_to = largest;
+    let weights = sum_of_each(&room.eighths[block % 2]);
+    sums.of_rows = sums.of_rows.mul_add(shrink, weights);
 }
 
 /// The sum of each row's eighths; then four times 0.
