@@ -479,7 +479,7 @@ impl<'a> Run<'a> {
                 unsafe { self.rotate_rows(rotation, state.positions.len(), walk) }
             });
             let own = walk.phase(count, |item| {
-                // Later tiles of a prompt have more context.
+                // Later tiles of a prompt have more context. Single tokens are of many answers, in no order.
                 let place = match state.longest_tile {
                     1 => item,
                     _ => dealt(count, item, self.threads),

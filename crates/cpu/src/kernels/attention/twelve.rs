@@ -532,3 +532,23 @@ fn largest_of_each(scores: &[[f32; TOKENS]; ROWS]) -> Sixteen {
     let none = _mm512_set1_ps(f32::NEG_INFINITY);
     Sixteen(across_fours!([first, second, third, none], _mm512_max_ps))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lines_are_asked_for_in_as_many_steps_as_there_are() {
+        let bytes = [0u8; 3 * ALIGNMENT];
+        for (blocks, steps) in [(0, 0), (1, 1), (3, 128), (16, 128), (16, 1), (15, 7)] {
+            let ahead = (0..blocks).map(|_| bytes.as_ptr());
+            let mut ahead = Ahead::new(ahead, bytes.len(), steps);
+            for step in 0..steps {
+                let asked = ahead.block * 3 + ahead.offset / ALIGNMENT;
+                assert!(asked >= 3 * blocks * step / steps, "step {step} of {steps}");
+                ahead.ask();
+            }
+            assert_eq!((ahead.block, ahead.offset), (blocks, 0), "{steps} steps");
+        }
+    }
+}

@@ -177,6 +177,38 @@ macro_rules! step_asking {
     };
 }
 
+/// Twelve rows' sums at 0.
+macro_rules! no_sums {
+    () => {
+        concat!(
+            "vpxord zmm0, zmm0, zmm0\n",
+            "vpxord zmm1, zmm1, zmm1\n",
+            "vpxord zmm2, zmm2, zmm2\n",
+            "vpxord zmm3, zmm3, zmm3\n",
+            "vpxord zmm4, zmm4, zmm4\n",
+            "vpxord zmm5, zmm5, zmm5\n",
+            "vpxord zmm6, zmm6, zmm6\n",
+            "vpxord zmm7, zmm7, zmm7\n",
+            "vpxord zmm8, zmm8, zmm8\n",
+            "vpxord zmm9, zmm9, zmm9\n",
+            "vpxord zmm10, zmm10, zmm10\n",
+            "vpxord zmm11, zmm11, zmm11\n",
+            "vpxord zmm12, zmm12, zmm12\n",
+            "vpxord zmm13, zmm13, zmm13\n",
+            "vpxord zmm14, zmm14, zmm14\n",
+            "vpxord zmm15, zmm15, zmm15\n",
+            "vpxord zmm16, zmm16, zmm16\n",
+            "vpxord zmm17, zmm17, zmm17\n",
+            "vpxord zmm18, zmm18, zmm18\n",
+            "vpxord zmm19, zmm19, zmm19\n",
+            "vpxord zmm20, zmm20, zmm20\n",
+            "vpxord zmm21, zmm21, zmm21\n",
+            "vpxord zmm22, zmm22, zmm22\n",
+            "vpxord zmm23, zmm23, zmm23\n",
+        )
+    };
+}
+
 /// Declares that all vector registers are written.
 macro_rules! asm_of_all_vectors {
     ($($argument:tt)*) => {
@@ -195,8 +227,8 @@ macro_rules! asm_of_all_vectors {
     };
 }
 
-/// What [`scores`] computes meanwhile, if there are rows: how large scores were with these, where it is known how large before
-/// them, and exponentials, in place.
+/// What [`scores`] computes meanwhile, if there are rows: the largest scores with these, of those with all before, which lie one
+/// place before `largest`; and exponentials, in place.
 pub struct Beside {
     pub scores: *mut [f32; TOKENS],
     pub largest: *mut OfRows,
@@ -312,30 +344,7 @@ pub unsafe fn scores(
     // SAFETY: the caller's promise.
     unsafe {
         asm_of_all_vectors!(
-            "vpxord zmm0, zmm0, zmm0",
-            "vpxord zmm1, zmm1, zmm1",
-            "vpxord zmm2, zmm2, zmm2",
-            "vpxord zmm3, zmm3, zmm3",
-            "vpxord zmm4, zmm4, zmm4",
-            "vpxord zmm5, zmm5, zmm5",
-            "vpxord zmm6, zmm6, zmm6",
-            "vpxord zmm7, zmm7, zmm7",
-            "vpxord zmm8, zmm8, zmm8",
-            "vpxord zmm9, zmm9, zmm9",
-            "vpxord zmm10, zmm10, zmm10",
-            "vpxord zmm11, zmm11, zmm11",
-            "vpxord zmm12, zmm12, zmm12",
-            "vpxord zmm13, zmm13, zmm13",
-            "vpxord zmm14, zmm14, zmm14",
-            "vpxord zmm15, zmm15, zmm15",
-            "vpxord zmm16, zmm16, zmm16",
-            "vpxord zmm17, zmm17, zmm17",
-            "vpxord zmm18, zmm18, zmm18",
-            "vpxord zmm19, zmm19, zmm19",
-            "vpxord zmm20, zmm20, zmm20",
-            "vpxord zmm21, zmm21, zmm21",
-            "vpxord zmm22, zmm22, zmm22",
-            "vpxord zmm23, zmm23, zmm23",
+            no_sums!(),
             "test {left}, {left}",
             "jz 3f",
             steps_of_four!($kind, "0" "0", "1" "4", "0" "1" "2" "3"; "vmovaps zmm31, zmm27", "", ""),
